@@ -39,7 +39,7 @@ func TestSecretOfAMachine(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "bmc")
 	mounted(t, folder, "..2026_01", map[string]string{"n1": "one\n", "n2.example.net": "two", "empty": "\n"})
-	ref := providers.SecretRef{File: folder + "/{{ .Name }}"}
+	ref := providers.SecretRef{File: folder + "/{name}"}
 	if err := ref.CheckReadable(); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestSecretOfAMachine(t *testing.T) {
 
 	// A file in a folder of each machine's.
 	mounted(t, filepath.Join(dir, "each", "n1"), "..1", map[string]string{"password": "own"})
-	ref = providers.SecretRef{File: dir + "/each/{{.Name}}/password"}
+	ref = providers.SecretRef{File: dir + "/each/{name}/password"}
 	read("n1", "own", "")
 	read("n2", "", dir+"/each/n2/password: no such file")
 }
@@ -85,11 +85,11 @@ func TestSecretOfAMachineStaysInItsFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ref := providers.SecretRef{File: folder + "/{{ .Name }}"}
+	ref := providers.SecretRef{File: folder + "/{name}"}
 	for _, node := range []string{
 		"../token", "..", ".", "", "/etc/passwd", "..data/n1", "..1/n1", ".hidden", "n1/", "n1\x00", "N1", "n1 ",
 		"a/../n1", "up", "absolute", "around",
-		"{{ .Name }}", "host of qemu:///system", strings.Repeat("n", 254),
+		"{name}", "host of qemu:///system", strings.Repeat("n", 254),
 	} {
 		if got, err := ref.ReadSecretOf(node); err == nil || got.Reveal() != "" {
 			t.Errorf("node %q: got %q, want an error", node, got.Reveal())
@@ -100,39 +100,39 @@ func TestSecretOfAMachineStaysInItsFolder(t *testing.T) {
 	}
 }
 
-// What may stand in a file's name is {{ .Name }} alone.
+// What may stand in a file's name is {name} alone.
 func TestCheckOfAMachinesFile(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for file, says := range map[string]string{
-		dir + "/{{ .Name }}":                    "",
-		dir + "/{{.Name}}.password":             "",
-		dir + "/{{ .Name }}/password":           "",
-		dir + "/none/{{ .Name }}":               "no such file",
-		dir + "/file/{{ .Name }}":               "not a directory",
-		dir + "/{{ .Labels.rack }}":             "nothing else in braces",
-		dir + "/{{ .Name | trimPrefix \"n\" }}": "nothing else in braces",
-		dir + "/{{ .Name }}{{ .UID }}":          "nothing else in braces",
-		dir + "/{{ .Name":                       "nothing else in braces",
-		dir + "/{{ .Name }}/{{ .Name }}":        "more than once",
-		dir + "/{{ .Name }}/../{{ .Name }}":     "more than once",
-		dir + "/{{ .Name }}/../token":           "has an element",
-		dir + "/x/../{{ .Name }}":               "has an element",
-		dir + "//{{ .Name }}":                   "has an element",
-		"{{ .Name }}":                           "begin with a folder",
+		dir + "/{name}":           "",
+		dir + "/{name}.password":  "",
+		dir + "/{name}/password":  "",
+		dir + "/none/{name}":      "no such file",
+		dir + "/file/{name}":      "not a directory",
+		dir + "/{label:rack}":     "nothing else in braces",
+		dir + "/{{ .Name }}":      "nothing else in braces",
+		dir + "/{name}{{ .UID }}": "nothing else in braces",
+		dir + "/{{ .Name":         "nothing else in braces",
+		dir + "/{name}/{name}":    "more than once",
+		dir + "/{name}/../{name}": "more than once",
+		dir + "/{name}/../token":  "has an element",
+		dir + "/x/../{name}":      "has an element",
+		dir + "//{name}":          "has an element",
+		"{name}":                  "begin with a folder",
 	} {
 		if err := (providers.SecretRef{File: file}).CheckReadable(); (err == nil) != (says == "") ||
 			err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %v, want an error that says %q", file, err, says)
 		}
 	}
-	if err := (providers.SecretRef{Env: "PASSWORD_{{ .Name }}"}).CheckReadable(); err == nil ||
+	if err := (providers.SecretRef{Env: "PASSWORD_{name}"}).CheckReadable(); err == nil ||
 		!strings.Contains(err.Error(), "the same for all machines") {
 		t.Errorf("an environment variable: got %v", err)
 	}
-	if err := (providers.SecretRef{File: dir + "/none/{{ .Name }}"}).CheckReadable(); !errors.Is(err, fs.ErrNotExist) {
+	if err := (providers.SecretRef{File: dir + "/none/{name}"}).CheckReadable(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder: got %v, want ErrNotExist", err)
 	}
 }

@@ -839,7 +839,7 @@ func TestMisplacedSecret(t *testing.T) {
 		elsewhere bool // it may be a file on another host
 	}{
 		{providers.SecretRef{Env: "hunter2!"}, "passwordEnv", false},
-		{providers.SecretRef{Env: "{{ .Name }}"}, "passwordEnv", false},
+		{providers.SecretRef{Env: "{name}"}, "passwordEnv", false},
 		{providers.SecretRef{File: "hunter2"}, "passwordFile", false},
 		{providers.SecretRef{File: "hunter2", Env: "hunter2!"}, "passwordFile", false},
 		{providers.SecretRef{File: "hunter2/=="}, "passwordFile", true},

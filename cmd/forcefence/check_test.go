@@ -267,7 +267,7 @@ func TestStatusOfExcluded(t *testing.T) {
 
 // status offers a confirmation, and no mark, for a silent node whose rule has a provider of type confirm.
 func TestStatusOffersConfirmation(t *testing.T) {
-	const nodes = "nodes: [{name: all, provider: people, machine: {from: template, template: '{{ .Name }}'}}]\n"
+	const nodes = "nodes: [{name: all, provider: people, machine: {from: name}}]\n"
 	for provider, want := range map[string]string{
 		"confirm: {}":                      "forcefence confirm-off n1 --reason TEXT",
 		"libvirt: {uri: 'qemu:///system'}": "kubectl taint node n1 forcefence.io/node-shutdown=manual:NoSchedule",

@@ -25,7 +25,7 @@ with 1. It exits with 0 for a valid file, even if it prints warnings.
 
 The files that the settings name (passwordFile, caFile) must exist, so check
 where the controller will run, or use --skip-files. A secret file that belongs
-to one machine (passwordFile with {{ .Name }}) and does not exist is a warning,
+to one machine (passwordFile with {name}) and does not exist is a warning,
 because the other machines work without it. Without --skip-files the command
 lists all such files, but not their content.
 

@@ -165,7 +165,7 @@ func TestConfirmOffNeedsProvider(t *testing.T) {
 	const racks = "mode: observe\nproviders:\n- {name: racks, confirm: {validFor: 15m}}\n"
 	const others = "mode: observe\nproviders:\n- {name: people, confirm: {validFor: 15m}}\n" +
 		"- {name: racks, redfish: {username: u, passwordFile: /p, caFile: /c}}\n"
-	const level = ", levels: [{devices: [{provider: people, machine: {from: template, template: '{{ .Name }}'}}]}]"
+	const level = ", levels: [{devices: [{provider: people, machine: {from: name}}]}]"
 	for _, tc := range []struct {
 		name, node, config string
 		note, fails        string

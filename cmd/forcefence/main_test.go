@@ -356,7 +356,7 @@ func TestCheckConfigSkipFiles(t *testing.T) {
 func TestCheckConfigListsFiles(t *testing.T) {
 	folder := t.TempDir()
 	t.Chdir(folder)
-	text := "providers: [{name: a, ipmi: {username: u, passwordFile: '" + folder + "/own/{{ .Name }}'}}]\n" +
+	text := "providers: [{name: a, ipmi: {username: u, passwordFile: '" + folder + "/own/{name}'}}]\n" +
 		"nodes: [{name: n, provider: a, machine: {from: list, list: [{node: n1, id: 10.0.0.1}]}}]\n"
 	own := folder + "/own/n1"
 	kit.Must(t, os.Mkdir("own", 0o700))

@@ -325,7 +325,7 @@ func TestDrillShowsOwnFiles(t *testing.T) {
 	_, rest, _ := strings.Cut(string(text), "passwordFile: ")
 	_, rest, _ = strings.Cut(rest, ",")
 	kit.Must(t, os.WriteFile(s.file, fmt.Appendf(nil, "mode: fence\nproviders:\n- name: racks\n  redfish: {username: "+
-		"%s, passwordFile: '%s/{{ .Name }}',%s",
+		"%s, passwordFile: '%s/{name}',%s",
 		s.dc.Username(), folder, rest), 0o600))
 	for _, name := range []string{"n1", "n2"} {
 		kit.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(s.dc.Password()), 0o600))

@@ -415,7 +415,7 @@ func TestEachMachineItsPassword(t *testing.T) {
 			`<parameter name="username"/></parameters><actions>`+actions+`</actions></resource-agent>'`,
 		`echo >> "$dir/runs"
 case $input in *password-of-n1*) echo 'Status: ON';; *) echo 'Login failed' >&2; exit 1;; esac`)
-	c.Options, c.Secrets = map[string]string{"username": "fence-{{ .Name }}"}, passwordIn(folder+"/{{ .Name }}")
+	c.Options, c.Secrets = map[string]string{"username": "fence-{name}"}, passwordIn(folder+"/{name}")
 	p := newProvider(t, c, nil)
 	of := func(node string) providers.Target { return providers.Target{Node: node, ID: "1"} }
 	wants(t, ask(t, p, of("n1")), providers.PowerOn, "Status: ON", "ok")
@@ -434,7 +434,7 @@ case $input in *password-of-n1*) echo 'Status: ON';; *) echo 'Login failed' >&2;
 	if runs := strings.Count(read(t, c.Dir, "runs"), "\n"); runs != 5 {
 		t.Errorf("got %d runs, want n1's three, one of n2's and one of n5's", runs)
 	}
-	c.Options["username"] = "{{ .Labels.user }}"
+	c.Options["username"] = "{label:user}"
 	if got := paths(c.Validate()); got != "options.username" {
 		t.Errorf("a label: problems at %q", got)
 	}

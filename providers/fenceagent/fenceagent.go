@@ -44,7 +44,7 @@ type Config struct {
 	Agent string `yaml:"agent"` // its name, such as fence_bladecenter; must be set
 	Dir   string `yaml:"dir"`   // the folder that it is in; empty: it is looked for in PATH
 
-	// by the names of the agent's metadata; none is secret; a username may hold {{ .Name }}
+	// by the names of the agent's metadata; none is secret; a username may hold {name}
 	Options map[string]string `yaml:"options"`
 	Secrets []Secret          `yaml:"secrets"` // options whose values are secret
 	// true: use an agent that may say OFF of a machine that is not off
@@ -61,7 +61,7 @@ type Config struct {
 // Secret is an option whose value is secret.
 type Secret struct {
 	Option string `yaml:"option"` // its name, such as password
-	File   string `yaml:"file"`   // the file with the value; may hold {{ .Name }}; read again for each run
+	File   string `yaml:"file"`   // the file with the value; may hold {name}; read again for each run
 }
 
 // Type is the registry's entry.

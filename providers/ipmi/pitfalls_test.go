@@ -604,7 +604,7 @@ func TestEachMachineItsPassword(t *testing.T) {
 	s1, s2 := newSoft(t, "password of n1"), newSoft(t, "password of n2")
 	write("n1", "password of n1")
 	write("n2", "password of n2")
-	p, _ := newProvider(t, folder+"/{{ .Name }}", nil)
+	p, _ := newProvider(t, folder+"/{name}", nil)
 	n1 := providers.Target{Node: "n1", ID: s1.address, SystemUUID: machineUUID}
 	n2 := providers.Target{Node: "n2", ID: s2.address, SystemUUID: machineUUID}
 	stray, missing, long := n1, n1, n1
@@ -623,7 +623,7 @@ func TestEachMachineItsPassword(t *testing.T) {
 	write("n3", "password of n1")
 	expect(t, p, missing, providers.PowerOn, "on")
 	// Users, too, are each machine's; one that is longer than IPMI's is not cut.
-	named, _ := newProvider(t, folder+"/{{ .Name }}", func(c *ipmi.Config) { c.Username = "{{ .Name }}-of-fence" })
+	named, _ := newProvider(t, folder+"/{name}", func(c *ipmi.Config) { c.Username = "{name}-of-fence" })
 	expectClass(t, named, n1, providers.ErrDenied)
 	of := n1
 	of.Node = "a-node-of-a-longer-name"

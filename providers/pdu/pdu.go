@@ -65,7 +65,7 @@ type Config struct {
 	// servertech-sentry3, servertech-sentry4, vertiv-v5; must be set; APC's AP7900B series: apc-rpdu2
 	MIB                string `yaml:"mib"`
 	remote.Credentials `yaml:",inline"`
-	// this or privacyPasswordEnv; neither: the password is used for both; may hold {{ .Name }}
+	// this or privacyPasswordEnv; neither: the password is used for both; may hold {name}
 	PrivacyPasswordFile string `yaml:"privacyPasswordFile"`
 	PrivacyPasswordEnv  string `yaml:"privacyPasswordEnv"` // the environment variable that holds it
 	// one of sha224, sha256, sha384, sha512, sha1, md5; signs each packet; default sha256

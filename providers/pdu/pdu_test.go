@@ -134,9 +134,9 @@ func TestEachMachineItsPassword(t *testing.T) {
 		}
 		c := *c
 		if kind == "privacy" {
-			c.PrivacyPasswordFile = folder + "/{{ .Name }}"
+			c.PrivacyPasswordFile = folder + "/{name}"
 		} else {
-			c.PasswordFile = folder + "/{{ .Name }}"
+			c.PasswordFile = folder + "/{name}"
 		}
 		p := open(t, &c, nil)
 		state := func(node, class string) {

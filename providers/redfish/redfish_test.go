@@ -719,7 +719,7 @@ func TestEachMachineItsPassword(t *testing.T) {
 			}
 			n1, n2 := targets[0], targets[1]
 			p := newProvider(t, racks["n1"].dc, func(c *redfish.Config) {
-				c.Auth, c.PasswordFile, c.CAFile, c.InsecureSkipVerify = auth, folder+"/{{ .Name }}", "", true
+				c.Auth, c.PasswordFile, c.CAFile, c.InsecureSkipVerify = auth, folder+"/{name}", "", true
 				if problems := c.Validate(); len(problems) > 0 {
 					t.Fatal(problems)
 				}

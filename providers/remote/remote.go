@@ -82,11 +82,11 @@ func HTTPClass(status int) error {
 	return providers.ErrPermanent
 }
 
-// Credentials is the block with a user and the place of a password. Either may hold {{ .Name }}, the Node's name.
+// Credentials is the block with a user and the place of a password. Either may hold {name}, the Node's name.
 type Credentials struct {
-	// must be set; may hold {{ .Name }}, except if one device answers for all machines (a vCenter, or address)
+	// must be set; may hold {name}, except if one device answers for all machines (a vCenter, or address)
 	Username string `yaml:"username"`
-	// this or passwordEnv; may hold {{ .Name }} as username may; read again at each use
+	// this or passwordEnv; may hold {name} as username may; read again at each use
 	PasswordFile string `yaml:"passwordFile"`
 	PasswordEnv  string `yaml:"passwordEnv"` // the environment variable that holds it
 
@@ -109,12 +109,12 @@ func (c *Credentials) Validate() (out []providers.Problem) {
 	return append(out, c.passwordRef().Validate("password")...)
 }
 
-// ValidateShared is Validate for a provider with one device for all machines: it refuses {{ .Name }}.
+// ValidateShared is Validate for a provider with one device for all machines: it refuses {name}.
 func (c *Credentials) ValidateShared() (out []providers.Problem) {
 	for _, s := range []struct{ path, setting string }{{"username", c.Username}, {"passwordFile", c.PasswordFile}} {
 		if providers.PerMachine(s.setting) {
 			out = append(out, providers.Problemf(s.path,
-				"has {{ .Name }}, but one device answers for all machines: write one value for all"))
+				"has {name}, but one device answers for all machines: write one value for all"))
 		}
 	}
 	if len(out) > 0 {

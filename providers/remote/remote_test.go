@@ -357,8 +357,8 @@ func TestCredentialsOfAMachine(t *testing.T) {
 		t.Error("machines that share credentials have owners")
 	}
 	for _, c := range []remote.Credentials{
-		{Username: "fence", PasswordFile: dir + "/{{ .Name }}"},
-		{Username: "fence-{{ .Name }}", PasswordFile: dir + "/{{ .Name }}"},
+		{Username: "fence", PasswordFile: dir + "/{name}"},
+		{Username: "fence-{name}", PasswordFile: dir + "/{name}"},
 	} {
 		if problems := c.Validate(); len(problems) > 0 {
 			t.Errorf("%+v: got %v", c, problems)
@@ -369,7 +369,7 @@ func TestCredentialsOfAMachine(t *testing.T) {
 		for target, password := range map[providers.Target]string{n1: "one", n2: "two"} {
 			user, got, err := c.ReadCredentials(c.OwnerOf(target))
 			if err != nil || got.Reveal() != password ||
-				user != strings.ReplaceAll(c.Username, "{{ .Name }}", target.Node) {
+				user != strings.ReplaceAll(c.Username, "{name}", target.Node) {
 				t.Errorf("%s of %+v: got %q, %q, %v", target.Node, c, user, got.Reveal(), err)
 			}
 		}
@@ -378,11 +378,11 @@ func TestCredentialsOfAMachine(t *testing.T) {
 			t.Errorf("no file: got %v", err)
 		}
 	}
-	users := remote.Credentials{Username: "{{ .Name }}", PasswordFile: filepath.Join(dir, "n1")}
+	users := remote.Credentials{Username: "{name}", PasswordFile: filepath.Join(dir, "n1")}
 	if user, _, err := users.ReadCredentials(users.OwnerOf(n2)); user != "n2" || err != nil {
 		t.Errorf("a user of its own: got %q, %v", user, err)
 	}
-	users.Username = "{{ .Labels.user }}"
+	users.Username = "{label:user}"
 	if got := fmt.Sprint(paths(users.Validate())); got != "[username]" {
 		t.Errorf("a label: got problems at %s", got)
 	}

@@ -93,7 +93,7 @@ func TestAddressIDSettings(t *testing.T) {
 		{"no fault", func(*rest.Config) {}, ""},
 		{"an address", func(c *rest.Config) { c.Address = "https://10.0.0.7" }, "address: has no effect"},
 		{"a password of each machine",
-			func(c *rest.Config) { c.PasswordFile = filepath.Join(filepath.Dir(c.PasswordFile), "{{ .Name }}") }, ""},
+			func(c *rest.Config) { c.PasswordFile = filepath.Join(filepath.Dir(c.PasswordFile), "{name}") }, ""},
 		{"no user", func(c *rest.Config) { c.Username = "" }, "username: missing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestAddressIDDevices(t *testing.T) {
 		defer server.Close()
 		devices, ids, urls = append(devices, d), append(ids, server.URL+"/7"), append(urls, server.URL)
 	}
-	own := func(c *rest.Config) { c.PasswordFile = filepath.Join(filepath.Dir(c.PasswordFile), "{{ .Name }}") }
+	own := func(c *rest.Config) { c.PasswordFile = filepath.Join(filepath.Dir(c.PasswordFile), "{name}") }
 	for _, tc := range []struct {
 		name string
 		edit func(*rest.Config)

@@ -642,7 +642,7 @@ func (w *world) namesSecrets(t *testing.T) {
 		"--dry-run=server", "--values", someImage, "--values", valuesFile(t, `config:
   signing: {keyFile: /etc/forcefence-signing/key.pem}
   providers:
-  - {name: a, ipmi: {username: a, passwordFile: "/etc/machines/{{ .Name }}"}}
+  - {name: a, ipmi: {username: a, passwordFile: "/etc/machines/{name}"}}
   - {name: b, hetzner: {address: "https://api.hetzner.cloud/v1", passwordFile: /etc/forcefence-bmc/token}}
   - {name: c, redfish: {username: a, passwordEnv: PASSWORD, caFile: /etc/mine/ca.pem}}
 extraSecrets: [{name: machines, mountPath: /etc/machines}]

@@ -136,7 +136,7 @@ func TestFaults(t *testing.T) {
 		{"a rule without a provider", vcenter + "nodes: [{name: all, selector: ''}]",
 			[]string{"nodes[0].provider: missing: it names one of providers"}},
 		{"an unknown provider in a level", vcenter + "nodes: [{name: all, selector: '', levels: [{devices: " +
-			"[{provider: racks, machine: {from: template, template: '{{ .Name }}'}}]}]}]",
+			"[{provider: racks, machine: {from: name}}]}]}]",
 			[]string{"nodes[0].levels[0].devices[0].provider: no such provider: known are vms"}},
 		{"two faults", "providers: [{name: racks}, {name: vms, confirm: {validFor: 1h}}]\n" + rule + "pdus}]",
 			[]string{"providers[0]: no type: ", "nodes[0].provider: no such provider: known are racks, vms"}},
@@ -158,15 +158,21 @@ func TestFaults(t *testing.T) {
 			[]string{"remediation.namespaces: missing: mode onRequest "}},
 		{"nothing to fence on request", "mode: onRequest\nremediation: {namespaces: [a]}\nproviders: []\nnodes: []",
 			[]string{"mode: nothing to fence: "}},
-		{"hosts that a Node's creator chooses", bmcs + at + "{from: template, template: 'https://{{ .Name }}'}}]",
+		{"hosts that a Node's creator chooses", bmcs + at + "{from: template, template: 'https://{name}'}}]",
 			[]string{"nodes[0].machine.allow: missing: "}},
 		{"such hosts of ipmi", "providers: [{name: a, ipmi: {username: a, passwordFile: /etc/forcefence-bmc/a}}]\n" +
-			at + "{from: template, template: 'bmc-{{ .Name }}'}}]", []string{"nodes[0].machine.allow: missing: "}},
+			at + "{from: template, template: 'bmc-{name}'}}]", []string{"nodes[0].machine.allow: missing: "}},
 		{"a template without encryption", bmcs + at + "{from: template, template: " +
-			"'http://{{ .Name }}.bmc.example.net'}}]",
+			"'http://{name}.bmc.example.net'}}]",
 			[]string{"nodes[0].machine.template: gives no node a device, because the ID is not https://: "}},
-		{"a template without a scheme", bmcs + at + "{from: template, template: '{{ .Name }}.bmc.example.net'}}]",
+		{"a template without a scheme", bmcs + at + "{from: template, template: '{name}.bmc.example.net'}}]",
 			[]string{"nodes[0].machine.template: gives no node a device, because the ID is no address: "}},
+		{"a name without a scheme", bmcs + at + "{from: name}}]",
+			[]string{"nodes[0].machine.from: gives no node a device, because the ID is no address: "}},
+		{"a template of Go", bmcs + at + "{from: template, template: 'https://{{ .Name }}.{{ .Labels.a }}.example.net'}}]",
+			[]string{"nodes[0].machine.template: {{ }} is not read: write 'https://{name}.{label:a}.example.net'"}},
+		{"a function of Go", bmcs + at + "{from: template, template: 'https://{{ .Name | lower }}.example.net'}}]",
+			[]string{"nodes[0].machine.template: {{ }} is not read: use {name}, {label:KEY}, {annotation:KEY} or {uuid}. "}},
 		{"a list without https", bmcs + at + "{from: list, list: [{node: n1, id: 10.0.0.7}, {node: n2, id: " +
 			"'http://10.0.0.8'}]}}]", []string{"nodes[0].machine.list[0].id: is no address: ",
 			"nodes[0].machine.list[1].id: is not https://: "}},
@@ -273,15 +279,15 @@ func TestFaults(t *testing.T) {
 	const bmc = "providers: [{name: a, redfish: {address: 'https://10.0.0.3', " + login + "}}]\n"
 	const plain = "providers: [{name: a, redfish: {allowHTTP: true, " + login + "}}]\n"
 	for _, config := range []string{
-		bmc + at + "{from: template, template: '{{ .Name }}'}}]",
+		bmc + at + "{from: name}}]",
 		bmc + at + "{from: list, list: [{node: n1, id: n1}]}, levels: [{devices: [{provider: a, machine: {from: list, " +
 			"list: [{node: n1, id: n2}]}}]}]}]",
-		bmcs + at + "{from: template, template: 'https://{{ .Name }}', allow: ['*.example.net']}}]",
-		plain + at + "{from: template, template: 'http://{{ .Name }}.bmc.example.net'}}]",
+		bmcs + at + "{from: template, template: 'https://{name}', allow: ['*.example.net']}}]",
+		plain + at + "{from: template, template: 'http://{name}.bmc.example.net'}}]",
 		plain + at + "{from: list, list: [{node: n1, id: 'http://10.0.0.8'}]}}]",
-		bmcs + at + "{from: template, template: '{{ .Labels.scheme }}://{{ .Name }}', allow: [10.0.0.0/8]}}]",
+		bmcs + at + "{from: template, template: '{label:scheme}://{name}', allow: [10.0.0.0/8]}}]",
 		"providers: [{name: a, ipmi: {" + login + "}}]\n" + at + "{from: template, template: " +
-			"'{{ .Name }}.bmc.example.net'}}]",
+			"'{name}.bmc.example.net'}}]",
 		"providers: [{name: a, libvirt: {uri: 'qemu+tls://a/system', caFile: /etc/forcefence-bmc/a, certFile: " +
 			"/etc/forcefence-bmc/b, keyFile: /etc/forcefence-bmc/c}}]\nnodes: []",
 	} {
@@ -696,12 +702,12 @@ func TestMounts(t *testing.T) {
 				"/etc/forcefence-bmc/password, a key of the Secret forcefence-bmc\n"}},
 		{"that line", password("/etc/forcefence/vcenter-a/password") + ", extraSecrets: [{name: vcenter-a, " +
 			"mountPath: /etc/forcefence/vcenter-a}]}", nil},
-		{"a password for each machine", password("/etc/machines/{{ .Name }}") + "}",
-			[]string{none + "/etc/machines/{{ .Name }}: add to extraSecrets {name: machines, mountPath: " +
+		{"a password for each machine", password("/etc/machines/{name}") + "}",
+			[]string{none + "/etc/machines/{name}: add to extraSecrets {name: machines, mountPath: " +
 				"/etc/machines}\n"}},
-		{"its Secret", password("/etc/machines/{{ .Name }}") + ", extraSecrets: [{name: a, mountPath: " +
+		{"its Secret", password("/etc/machines/{name}") + ", extraSecrets: [{name: a, mountPath: " +
 			"/etc/machines/}]}", nil},
-		{"a Secret for each machine", password("/etc/machines/{{ .Name }}/a") + ", extraSecrets: [{name: a, " +
+		{"a Secret for each machine", password("/etc/machines/{name}/a") + ", extraSecrets: [{name: a, " +
 			"mountPath: /etc/machines/n1}]}", nil},
 		{"a folder that begins alike", password("/etc/forcefence-bmc-2/a") + "}", []string{none}},
 		{"a volume of the user's", password("/mnt/a") + ", controller: {extraVolumes: [{name: a, csi: {driver: " +

@@ -122,7 +122,7 @@ nodes:
   - devices: [{provider: racks, machine: {from: list, list: [
       {node: cp1, id: "https://10.0.0.10"}, {node: n1, id: "https://10.0.0.11"}, {node: n2, id: "https://10.0.0.12"},
       {node: n3, id: "https://10.0.0.13"}, {node: n4, id: "https://10.0.0.14"}]}}]
-  - devices: [{provider: people, machine: {from: template, template: '{{ .Name }}'}}]
+  - devices: [{provider: people, machine: {from: name}}]
 `
 
 // installed is the chart with the world's configuration.

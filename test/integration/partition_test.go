@@ -48,7 +48,7 @@ func TestPartitionIsObserved(t *testing.T) {
 	_, port, _ := strings.Cut(strings.TrimPrefix(h.bmc.URL(), "https://"), ":")
 	w.kubectl("label", "node", h.Name(), "bmc-port="+port)
 	w.start(settings{Selector: "bmc-port",
-		Machine: `{from: template, template: 'https://127.0.0.1:{{ index .Labels "bmc-port" }}', allow: [127.0.0.1]}`})
+		Machine: `{from: template, template: 'https://127.0.0.1:{label:bmc-port}', allow: [127.0.0.1]}`})
 	h.partition()
 	w.until("condition True", func() bool { return w.poweredOn(h) == corev1.ConditionTrue })
 	w.untilEvent("Node", h.Name(), "PoweredOnNotReady")

@@ -26,7 +26,7 @@ providers:
     caFile: "{device-ca}"
     auth: basic
 nodes:
-- {name: all, selector: "", provider: racks, machine: {from: template, template: '{{ .Name }}'}}
+- {name: all, selector: "", provider: racks, machine: {from: name}}
 `
 
 // slot is a place in which one of the judged programs runs. Each process in it is a life, with a name of its own.

@@ -125,7 +125,7 @@ config:
     selector: ""
     provider: racks
     levels:       # next, if no BMC answers: a person
-    - devices: [{provider: people, machine: {from: template, template: "{{ .Name }}"}}]
+    - devices: [{provider: people, machine: {from: name}}]
     machine:
       from: list
       list:

@@ -83,7 +83,7 @@ func TestCloudTaint(t *testing.T) {
 		p.providers.live = live
 		cfg, err := config.Parse("f", fmt.Appendf(nil, `
 providers: [{name: cloud, cloudtaint: {trust: %s}}]
-nodes: [{name: all, provider: cloud, machine: {from: template, template: "{{ .Name }}"}}]
+nodes: [{name: all, provider: cloud, machine: {from: name}}]
 `, trust), all.Types())
 		if err == nil {
 			err = p.applyConfig(cfg)

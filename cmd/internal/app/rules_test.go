@@ -239,10 +239,13 @@ nodes:
   - devices: [{provider: pdus, machine: {from: list, list: [{node: n1, id: outlet-1}, {node: n3, id: shared}]}}]
   - devices:
     - provider: virt
-      machine: {from: template, template: "{{ if eq .Name \"n1\" }}vm-1{{ else }}vm{{ end }}"}
+      machine: {from: template, template: "{label:node-restriction.kubernetes.io/vm}"}
 `)
 	n1, n2, n3 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", ""),
 		aNode("n3", "4c4c4544-0042-3510-8053-b4c04f383833")
+	for n, vm := range map[*corev1.Node]string{&n1: "vm-1", &n2: "vm", &n3: "vm"} {
+		n.Labels["node-restriction.kubernetes.io/vm"] = vm
+	}
 	feedNodes(r.p, n1, n2, n3)
 	names := func(m machine.Machine) (out []string) {
 		for _, d := range m.Devices() {

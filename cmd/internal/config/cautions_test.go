@@ -173,17 +173,17 @@ func TestStrict(t *testing.T) {
 	rule := func(name, selector, provider, machine string) string {
 		return fmt.Sprintf("- {name: %s, selector: %q, provider: %s, machine: {%s}}\n", name, selector, provider, machine)
 	}
-	const byName = "from: template, template: '{{ .Name }}'"
+	const byName = "from: name"
 	for _, tc := range []struct{ name, rules, want string }{
 		{"equal selectors", rule("a", "x=1", "vms", byName) + rule("b", "x in (1)", "vms", byName),
 			"f:6: nodes[1].selector: selects the same nodes as nodes[0] (line 5), "},
 		{"all nodes twice", rule("a", "", "vms", byName) + rule("b", "", "vms", byName), "f:6: nodes[1].selector: "},
 		{"other selectors", rule("a", "x=1", "vms", byName) + rule("b", "x=2", "vms", byName), ""},
 		{"a part of the nodes", rule("a", "", "vms", byName) + rule("b", "x=2", "vms", byName), ""},
-		{"a name for ec2", rule("a", "", "cloud", byName), "f:5: nodes[0].machine.template: gives no node a device, " +
+		{"a name for ec2", rule("a", "", "cloud", byName), "f:5: nodes[0].machine.from: gives no node a device, " +
 			"because the ID is not an EC2 instance: "},
 		{"a zone and a label for ec2", rule("a", "", "cloud", "from: template, template: 'aws:///eu-west-1a/"+
-			"{{ .Labels.instance }}'"), ""},
+			"{label:instance}'"), ""},
 	} {
 		text := []byte(head + tc.rules)
 		if _, err := config.Parse("f", text, all.Types()); err != nil {

@@ -373,7 +373,7 @@ func (r *reader) checkMachine(c *Config, n *NodeRule, provider string, s *Source
 // warnOfNames warns if a Node's name leads to a machine, and the machine's device cannot detect a Node that took the
 // name of another one.
 func (r *reader) warnOfNames(c *Config, provider string, s *Source, path string) {
-	if s.From != FromTemplate || s.ids == nil {
+	if !s.hasTemplate() || s.ids == nil {
 		return
 	}
 	i := slices.Index(c.providerNames(), provider) // there is one: it gave s its ids
@@ -468,17 +468,17 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 		r.report(path, "has no effect: the IDs of this provider are no addresses")
 	case !s.isRead():
 	case s.listedHosts() && s.claimed(): // checkClaim refuses the rule
-	case s.namesHosts() && s.From == FromTemplate && len(s.Allow) > 0:
+	case s.namesHosts() && s.hasTemplate() && len(s.Allow) > 0:
 		hosts, bound := s.tmpl.hosts(s.ids)
 		r.reportIf(bound && !hosts.meets(s.allowed) && !r.bad[path], path, "has none of the hosts that the template "+
 			"can give, so no node has this device: correct one of them, or remove allow")
-	case s.namesHosts() && s.From == FromTemplate:
+	case s.namesHosts() && s.hasTemplate():
 		if hosts, bound := s.tmpl.hosts(s.ids); bound {
 			s.allowed = hosts
 			return
 		}
 		r.report(path, "missing: a Node's creator chooses its name and labels, and so which host gets the password. "+
-			"Write your domain behind the last placeholder (https://{{ .Name }}.bmc.example.net), or use a list, or "+
+			"Write your domain behind the last placeholder (https://{name}.bmc.example.net), or use a list, or "+
 			"write the allowed hosts, *.domains, IPs or CIDRs here")
 	case s.namesHosts() && len(s.Allow) == 0:
 		r.report(path, "missing: a kubelet can change what this uses, so write which hosts, *.domains, IPs or CIDRs "+
@@ -491,7 +491,7 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 func (r *reader) checkClaim(n *NodeRule, path string) {
 	r.reportIf(n.Machine.isRead() && n.Machine.listedHosts() && n.claimed(), path+".machine",
 		"a kubelet could choose the host that gets the password, by its labels or its own status, and this "+
-			"provider's devices do not identify themselves: use a list, or a template over .Name and a selector of "+
+			"provider's devices do not identify themselves: use a list, or a template over {name} and a selector of "+
 			"labels that kubelets cannot write (node-restriction.kubernetes.io/...)")
 }
 
@@ -549,6 +549,8 @@ func (r *reader) checkSource(s *Source, path string) {
 		at := path + ".annotation"
 		r.reportIf(r.given(at) && len(validation.IsQualifiedName(strings.ToLower(s.Annotation))) > 0, at,
 			"no annotation can have this key: it must look like example.net/name")
+	case FromName:
+		s.tmpl, _ = parseTemplate(providers.NamePlaceholder)
 	case FromTemplate:
 		if !r.given(path + ".template") {
 			return

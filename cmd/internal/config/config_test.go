@@ -134,8 +134,8 @@ func TestFull(t *testing.T) {
 			{Name: "workers", Selector: "node-role.kubernetes.io/worker", Provider: "racks", Mode: "observe",
 				Machine: config.Source{
 					From: config.FromTemplate,
-					Template: `https://{{ .Name | trimSuffix "-w" | lower }}.` +
-						`{{ index .Labels "example.net/rack" }}.example.net`,
+					Template: `https://{name}.` +
+						`{label:example.net/rack}.example.net`,
 				}},
 			{Name: "clouds", Selector: "example.net/cloud=yes", Provider: "cloud",
 				Machine: config.Source{From: config.FromProviderID, Part: config.Last}},

@@ -56,7 +56,8 @@ func (r *reader) noteText(path, text string) {
 	if inSettings(path) && strings.HasSuffix(key, "Env") {
 		r.named[text] = true
 	}
-	if inSettings(path) && providers.PerMachine(text) {
+	isUser := inSettings(path) && (key == "username" || key == "login")
+	if (secret || isUser) && providers.PerMachine(text) {
 		r.own[path] = text
 	}
 }
@@ -92,7 +93,7 @@ func (r *reader) ownLine(c *Config, provider string) int {
 func (r *reader) checkOwn(c *Config, n *NodeRule, path string) {
 	if line := r.ownLine(c, n.Provider); line > 0 && n.Machine.isRead() && n.claimed() {
 		r.report(path+".machine", "a kubelet could choose this device, by its labels or its own status, and so which "+
-			"host gets its node's password (line %d): use a list, or a template over .Name and a selector of labels "+
+			"host gets its node's password (line %d): use a list, or a template over {name} and a selector of labels "+
 			"that kubelets cannot write", line)
 	}
 }
@@ -172,15 +173,13 @@ func mayBeOne(template, file string) bool {
 	return slices.EqualFunc(strings.Split(template, "/"), strings.Split(path.Clean(file), "/"), partsMeet)
 }
 
-// partsMeet reports whether two parts of paths can be equal. A part may contain {{ .Name }}.
+// partsMeet reports whether two parts of paths can be equal. A part may contain {name}.
 func partsMeet(a, b string) bool {
 	if !providers.PerMachine(a) {
 		a, b = b, a
 	}
-	beforeA, rest, own := strings.Cut(a, "{{")
-	_, behindA, _ := strings.Cut(rest, "}}")
-	beforeB, rest, both := strings.Cut(b, "{{")
-	_, behindB, _ := strings.Cut(rest, "}}")
+	beforeA, behindA, own := strings.Cut(a, providers.NamePlaceholder)
+	beforeB, behindB, both := strings.Cut(b, providers.NamePlaceholder)
 	begin := strings.HasPrefix(beforeA, beforeB) || strings.HasPrefix(beforeB, beforeA)
 	end := strings.HasSuffix(behindA, behindB) || strings.HasSuffix(behindB, behindA)
 	switch name, is := strings.CutPrefix(b, beforeA); {

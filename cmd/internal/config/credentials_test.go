@@ -37,13 +37,13 @@ func TestOwnSecrets(t *testing.T) {
 	const refused = "f:2: providers[0].redfish.passwordFile: is a secret of forcefence itself"
 	for file, says := range map[string]string{
 		"DIR/password": "", "DIR/key.pem": refused, "DIR/./key.pem": refused, "DIR/link": refused,
-		"DIR/{{ .Name }}": "can turn this into the file on line 8", // n1's own file, and one of a Node key.pem
+		"DIR/{name}": "can turn this into the file on line 8", // n1's own file, and one of a Node key.pem
 		"/var/run/secrets/kubernetes.io/serviceaccount/token":                refused,
 		"/run/secrets/kubernetes.io/serviceaccount/..data/token":             refused,
 		"/etc/x/../../var/run/secrets/kubernetes.io/serviceaccount/token":    refused,
 		"var/run/secrets/kubernetes.io/serviceaccount/token":                 "must be an absolute path",
-		"/var/run/secrets/kubernetes.io/serviceaccount/{{ .Name }}":          refused,
-		"/var/run/secrets/kubernetes.io/{{ .Name }}/token":                   refused,
+		"/var/run/secrets/kubernetes.io/serviceaccount/{name}":               refused,
+		"/var/run/secrets/kubernetes.io/{name}/token":                        refused,
 		"/etc/forcefence-signing/key.pem":                                    refused,
 		"/etc/forcefence-signing/..data/key.pem":                             refused,
 		"/proc/self/environ":                                                 refused,
@@ -84,43 +84,43 @@ func TestKubeconfigInConfigMap(t *testing.T) {
 // over it.
 func TestOwnCredentials(t *testing.T) {
 	dir := secretsIn(t, "n1")
-	const own = "redfish: {username: fence, passwordFile: DIR/{{ .Name }}}"
+	const own = "redfish: {username: fence, passwordFile: DIR/{name}}"
 	for _, tc := range []struct{ name, settings, rule, says string }{
 		{"a list", own, "machine: {from: list, list: [{node: n1, id: 'https://10.0.0.1'}]}", ""},
-		{"the name", own, "machine: {from: template, template: 'https://{{ .Name }}.bmc.example.net'}", ""},
+		{"the name", own, "machine: {from: template, template: 'https://{name}.bmc.example.net'}", ""},
 		{"the name, and labels that no kubelet writes", own,
-			"selector: a.node-restriction.kubernetes.io/rack=1\n  machine: {from: template, template: 'https://{{ " +
-				".Name }}.bmc.example.net'}", ""},
-		{"a label", own, "machine: {from: template, template: 'https://{{ .Labels.bmc }}.bmc.example.net'}",
+			"selector: a.node-restriction.kubernetes.io/rack=1\n  machine: {from: template, template: 'https://" +
+				"{name}.bmc.example.net'}", ""},
+		{"a label", own, "machine: {from: template, template: 'https://{label:bmc}.bmc.example.net'}",
 			"f:5: nodes[0].machine: a kubelet could choose this device"},
-		{"a label in a condition", own, "machine: {from: template, template: 'https://{{ if .Labels.a }}x{{ else " +
-			"}}{{ .Name }}{{ end }}.bmc.example.net'}", "a kubelet could choose"},
+		{"a label beside the name", own, "machine: {from: template, template: 'https://{name}-{label:a}" +
+			".bmc.example.net'}", "a kubelet could choose"},
 		{"an annotation", own, "machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}",
 			"its node's password (line 2)"},
 		{"a providerID", own, "machine: {from: providerID, allow: [10.0.0.0/8]}", "a kubelet could choose"},
-		{"a label chooses the rule", own, "selector: rack=1\n  machine: {from: template, template: 'https://{{ .Name " +
-			"}}.bmc.example.net'}", "a kubelet could choose"},
-		{"a user of its own", "redfish: {username: '{{ .Name }}', passwordFile: DIR/n1}",
+		{"a label chooses the rule", own, "selector: rack=1\n  machine: {from: template, template: 'https://{name}" +
+			".bmc.example.net'}", "a kubelet could choose"},
+		{"a user of its own", "redfish: {username: '{name}', passwordFile: DIR/n1}",
 			"machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", "a kubelet could choose"},
 		{"one for all", "redfish: {username: fence, passwordFile: DIR/n1}",
 			"machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", ""},
-		{"ipmi", "ipmi: {username: fence, passwordFile: DIR/{{ .Name }}}",
+		{"ipmi", "ipmi: {username: fence, passwordFile: DIR/{name}}",
 			"machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", "a kubelet could choose"},
-		{"a device in front of all", "redfish: {address: 'https://10.0.0.1', username: fence, passwordFile: DIR/{{ " +
-			".Name }}}", "machine: {from: systemUUID}", "f:2: providers[0].redfish.passwordFile: has {{ .Name }}, " +
+		{"a device in front of all", "redfish: {address: 'https://10.0.0.1', username: fence, passwordFile: DIR/" +
+			"{name}}", "machine: {from: systemUUID}", "f:2: providers[0].redfish.passwordFile: has {name}, " +
 			"but one device answers for all"},
-		{"a vCenter", "vsphere: {address: 'https://10.0.0.1', username: '{{ .Name }}', passwordFile: DIR/n1}",
-			"machine: {from: systemUUID}", "f:2: providers[0].vsphere.username: has {{ .Name }}"},
-		{"a label in the file's name", "redfish: {username: fence, passwordFile: 'DIR/{{ .Labels.rack }}'}",
+		{"a vCenter", "vsphere: {address: 'https://10.0.0.1', username: '{name}', passwordFile: DIR/n1}",
+			"machine: {from: systemUUID}", "f:2: providers[0].vsphere.username: has {name}"},
+		{"a label in the file's name", "redfish: {username: fence, passwordFile: 'DIR/{label:rack}'}",
 			"machine: {from: list, list: [{node: n1, id: 'https://10.0.0.1'}]}",
 			"f:2: providers[0].redfish.passwordFile: "},
-		{"no folder", "redfish: {username: fence, passwordFile: 'DIR/none/{{ .Name }}'}",
+		{"no folder", "redfish: {username: fence, passwordFile: 'DIR/none/{name}'}",
 			"machine: {from: list, list: [{node: n1, id: 'https://10.0.0.1'}]}", "no such file"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			text := "providers:\n- {name: p, " + strings.ReplaceAll(tc.settings, "DIR", dir) +
 				"}\nnodes:\n- name: n\n  " + tc.rule + "\n  provider: p\n"
-			text = strings.ReplaceAll(text, "passwordFile: "+dir+"/{{ .Name }}", "passwordFile: '"+dir+"/{{ .Name }}'")
+			text = strings.ReplaceAll(text, "passwordFile: "+dir+"/{name}", "passwordFile: '"+dir+"/{name}'")
 			_, err := config.Parse("f", []byte(text), all.Types())
 			if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("got %v, want an error that says %q\n%s", err, tc.says, text)
@@ -132,7 +132,7 @@ func TestOwnCredentials(t *testing.T) {
 // A host has no Node, and so no credentials of its own.
 func TestHostsHaveNoOwnCredentials(t *testing.T) {
 	dir := secretsIn(t, "n1")
-	text := fmt.Sprintf("providers:\n- {name: p, redfish: {username: u, passwordFile: '%s/{{ .Name }}'}}\n- {name: "+
+	text := fmt.Sprintf("providers:\n- {name: p, redfish: {username: u, passwordFile: '%s/{name}'}}\n- {name: "+
 		"g, libvirt: {uri: 'qemu+tls://hv1/system'}}\n"+
 		"nodes:\n- name: n\n  provider: g\n  machine: {from: list, list: [{node: n1, id: n1}]}\n  within:\n  - "+
 		"{hypervisor: 'qemu+tls://hv1/system', provider: p, id: 'https://10.0.0.1'}\n", dir)
@@ -150,19 +150,19 @@ func TestSecretsApart(t *testing.T) {
 		name, own, other string
 		refused          bool
 	}{
-		{"one in the same folder", "{{ .Name }}", "strips", true},
-		{"one in another folder", "sub/{{ .Name }}", "strips", false},
-		{"one in the same folder, written otherwise", "{{ .Name }}", "sub/../strips", true},
-		{"a name that no Node has", "upper/{{ .Name }}", "upper/N1", false},
-		{"a folder of each", "{{ .Name }}/strips", "sub/strips", true},
-		{"with an ending", "{{ .Name }}.user", "strips", false},
-		{"with its ending", "{{ .Name }}.user", "strips.user", true},
-		{"the same of two", "{{ .Name }}", "{{.Name}}", false},
-		{"a longer ending", "{{ .Name }}", "{{ .Name }}.user", true},
-		{"a longer beginning", "{{ .Name }}", "ipmi-{{ .Name }}", true},
-		{"other endings", "{{ .Name }}.redfish", "{{ .Name }}.ipmi", false},
-		{"another depth", "{{ .Name }}", "{{ .Name }}/strips", false},
-		{"crosswise", "{{ .Name }}/strips", "sub/{{ .Name }}", true},
+		{"one in the same folder", "{name}", "strips", true},
+		{"one in another folder", "sub/{name}", "strips", false},
+		{"one in the same folder, written otherwise", "{name}", "sub/../strips", true},
+		{"a name that no Node has", "upper/{name}", "upper/N1", false},
+		{"a folder of each", "{name}/strips", "sub/strips", true},
+		{"with an ending", "{name}.user", "strips", false},
+		{"with its ending", "{name}.user", "strips.user", true},
+		{"the same of two", "{name}", "{name}", false},
+		{"a longer ending", "{name}", "{name}.user", true},
+		{"a longer beginning", "{name}", "ipmi-{name}", true},
+		{"other endings", "{name}.redfish", "{name}.ipmi", false},
+		{"another depth", "{name}", "{name}/strips", false},
+		{"crosswise", "{name}/strips", "sub/{name}", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, turned := range []bool{false, true} {
@@ -184,7 +184,7 @@ func TestSecretsApart(t *testing.T) {
 	}
 	// What is no secret may be beside them; a key is one.
 	for key, refused := range map[string]bool{"caFile": false, "certFile": false, "keyFile": true} {
-		text := fmt.Sprintf("providers:\n- {name: a, redfish: {username: u, passwordFile: '%[1]s/{{ .Name }}'}}\n- "+
+		text := fmt.Sprintf("providers:\n- {name: a, redfish: {username: u, passwordFile: '%[1]s/{name}'}}\n- "+
 			"{name: b, libvirt: {uri: 'qemu+tls://hv/system', %s: '%[1]s/x.pem'}}\n", dir, key)
 		_, err := config.Parse("f", []byte(text), all.Types(), config.SkipFiles())
 		if got := err != nil && strings.Contains(err.Error(), "f:2: providers[0].redfish.passwordFile: a Node's name "+
@@ -200,7 +200,7 @@ func TestListedFiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "n3"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("providers:\n- {name: a, redfish: {username: u, passwordFile: '%s/{{ .Name }}'}}\n- {name: "+
+	text := fmt.Sprintf("providers:\n- {name: a, redfish: {username: u, passwordFile: '%s/{name}'}}\n- {name: "+
 		"b, redfish: {username: u, passwordFile: '%[1]s/all/password'}}\n", dir) +
 		"nodes:\n- name: n\n  provider: a\n  machine:\n    from: list\n    list:\n    - {node: n1, id: " +
 		"'https://10.0.0.1'}\n    - {node: n2, id: 'https://10.0.0.2'}\n    - {node: n3, id: 'https://10.0.0.3'}\n" +

@@ -38,11 +38,12 @@ const (
 	FromSystemUUID From = "systemUUID" // no ID: the provider finds the machine by the node's system UUID
 	FromProviderID From = "providerID" // the node's spec.providerID
 	FromAnnotation From = "annotation" // an annotation of the Node
-	FromTemplate   From = "template"   // a template over the node's name and labels
+	FromName       From = "name"       // the node's name: the template {name}
+	FromTemplate   From = "template"   // a text with properties of the node in it
 	FromList       From = "list"       // written out node by node
 )
 
-var sources = []From{FromSystemUUID, FromProviderID, FromAnnotation, FromTemplate, FromList}
+var sources = []From{FromSystemUUID, FromProviderID, FromAnnotation, FromName, FromTemplate, FromList}
 
 // Part says how much of a spec.providerID such as aws:///eu-west-1a/i-0abc is the machine's ID.
 type Part string
@@ -57,7 +58,7 @@ const (
 type Source struct {
 	From       From   `yaml:"from"`       // where the ID comes from
 	Annotation string `yaml:"annotation"` // from annotation: its key
-	Template   string `yaml:"template"`   // from template: a Go template over the node's name and labels
+	Template   string `yaml:"template"`   // from template: a text with {name}, {label:KEY}, {annotation:KEY} or {uuid}
 	// from providerID: which part of it; default last, or all if the provider's IDs are whole providerIDs
 	Part Part     `yaml:"part"`
 	List []Listed `yaml:"list"` // from list
@@ -70,9 +71,12 @@ type Source struct {
 	whole   bool          // its IDs are whole providerIDs
 }
 
+// hasTemplate reports whether a template makes the ID.
+func (s *Source) hasTemplate() bool { return s.From == FromName || s.From == FromTemplate }
+
 // isRead reports whether the checks found no fault in how the source finds IDs. They ask nothing more of a faulty one.
 func (s *Source) isRead() bool {
-	return slices.Contains(sources, s.From) && (s.From != FromTemplate || s.tmpl != nil)
+	return slices.Contains(sources, s.From) && (!s.hasTemplate() || s.tmpl != nil)
 }
 
 // claimed reports whether a node's own kubelet can write what leads to its machine. That is the source of its ID, or
@@ -110,8 +114,8 @@ func (s *Source) claimed() bool {
 	switch s.From {
 	case FromList:
 		return false
-	case FromTemplate:
-		return s.tmpl == nil || s.tmpl.labels
+	case FromName, FromTemplate:
+		return s.tmpl == nil || s.tmpl.isClaimed()
 	default:
 		return true
 	}
@@ -240,7 +244,7 @@ func (s *Source) machine(node *corev1.Node, provider string) (Assignment, error)
 			ID:         id,
 			SystemUUID: node.Status.NodeInfo.SystemUUID,
 			Addresses:  AddressesOf(node),
-			Named:      s.From == FromTemplate,
+			Named:      s.hasTemplate(),
 		},
 	}, nil
 }
@@ -285,7 +289,7 @@ func (s *Source) id(node *corev1.Node) (id string, err error) {
 		if id = strings.TrimSpace(node.Annotations[s.Annotation]); id == "" {
 			err = fmt.Errorf("%w: annotation %s is missing or empty", ErrNoID, s.Annotation)
 		}
-	case FromTemplate:
+	case FromName, FromTemplate:
 		return s.tmpl.id(node, s.namesHosts() && len(s.Allow) == 0)
 	case FromList:
 		e := s.listed(node.Name)

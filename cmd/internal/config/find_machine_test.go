@@ -61,7 +61,7 @@ func TestMachine(t *testing.T) {
 		{
 			name: "template", node: node("N1-w", worker, rack),
 			want: config.Assignment{Provider: "racks", Rule: "workers",
-				Target: providers.Target{Node: "N1-w", ID: "https://n1.r7.example.net", Claimed: true, Named: true}},
+				Target: providers.Target{Node: "N1-w", ID: "https://N1-w.r7.example.net", Claimed: true, Named: true}},
 		},
 		{name: "template, label missing", node: node("n1", worker), err: config.ErrNoID,
 			says: `no label "example.net/rack"`},
@@ -135,21 +135,24 @@ func TestTemplates(t *testing.T) {
 	for _, tc := range []struct {
 		template, want, says string
 	}{
-		{template: "{{ .Name }}-bmc", want: "Worker-7-bmc"},
-		{template: `{{ .Name | lower | trimPrefix "worker-" }}`, want: "7"},
-		{template: `{{ replace "-" "." .Name }}`, want: "Worker.7"},
-		{template: `{{ .Labels.rack }}/{{ index .Labels "example.net/slot" }}`, want: "r1/4"},
-		{template: `{{ if eq .Labels.rack "r1" }}a{{ else }}b{{ end }}`, want: "a"},
-		{template: "  {{/* nothing */}} x\n", want: "x"},
-		{template: "{{ .Labels.row }}", says: "row"},
-		{template: `x{{ index .Labels "row" }}`, says: `no label "row"`},
-		{template: "{{ .Labels.empty }}", says: "gives nothing"},
+		{template: "{name}-bmc", want: "Worker-7-bmc"},
+		{template: `{label:rack}/{label:example.net/slot}`, want: "r1/4"},
+		{template: "{annotation:example.net/bmc}/{uuid}", want: "b1/4c4c4544-0042-3510-8054-b4c04f4d3232"},
+		{template: "  x\n", want: "x"},
+		{template: "{label:row}", says: "row"},
+		{template: "{annotation:row}", says: `no annotation "row"`},
+		{template: `x{label:row}`, says: `no label "row"`},
+		{template: "{label:empty}", says: "gives nothing"},
 	} {
 		t.Run(tc.template, func(t *testing.T) {
 			cfg := parse(t, "providers: [{name: p, plain: }]\n"+
 				"nodes: [{name: n, selector: rack=r1, provider: p, machine: {from: template, template: "+
 				quoted(tc.template)+"}}]\n")
-			got, err := cfg.FindMachine(node("Worker-7", "rack=r1", "example.net/slot=4", "empty="))
+			got, err := cfg.FindMachine(with(node("Worker-7", "rack=r1", "example.net/slot=4", "empty="),
+				func(n *corev1.Node) {
+					n.Annotations = map[string]string{"example.net/bmc": "b1"}
+					n.Status.NodeInfo.SystemUUID = "4C4C4544-0042-3510-8054-B4C04F4D3232"
+				}))
 			if tc.says != "" {
 				if !errors.Is(err, config.ErrNoID) || !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("got %v and error %v, want ErrNoID that says %q", got, err, tc.says)
@@ -235,21 +238,20 @@ func TestClashIsCanonical(t *testing.T) {
 // What a kubelet can write to choose its machine, and what it cannot.
 func TestClaimed(t *testing.T) {
 	for source, want := range map[string]bool{
-		"{from: systemUUID}":                                                                 true,
-		"{from: providerID}":                                                                 true,
-		"{from: annotation, annotation: bmc}":                                                true,
-		"{from: template, template: '{{ if .Name }}x{{ end }}'}":                             false,
-		"{from: template, template: '{{ .Name | trimPrefix \"a\" }}'}":                       false,
-		"{from: template, template: '{{ .Labels.rack }}'}":                                   true,
-		"{from: template, template: '{{ index .Labels \"rack\" }}'}":                         true,
-		"{from: template, template: '{{ lower (.Labels.rack | trimPrefix \"r\") }}'}":        true,
-		"{from: template, template: '{{ if .Labels.rack }}a{{ else }}b{{ end }}'}":           true,
-		"{from: template, template: '{{ if .Name }}a{{ else }}{{ .Labels.rack }}{{ end }}'}": true,
-		"{from: template, template: '{{ if .Name }}{{ .Labels.rack }}{{ end }}'}":            true,
-		"{from: list, list: [{node: n1, id: m1}]}":                                           false,
+		"{from: systemUUID}":                     true,
+		"{from: providerID}":                     true,
+		"{from: annotation, annotation: bmc}":    true,
+		"{from: name}":                           false,
+		"{from: template, template: 'x-{name}'}": false,
+		"{from: template, template: '{label:a.node-restriction.kubernetes.io/rack}'}": false,
+		"{from: template, template: '{uuid}'}":                                        true,
+		"{from: template, template: '{annotation:bmc}'}":                              true,
+		"{from: template, template: '{name}-{label:kubernetes.io/hostname}'}":         true,
+		"{from: template, template: '{label:rack}'}":                                  true,
+		"{from: list, list: [{node: n1, id: m1}]}":                                    false,
 	} {
 		cfg := parse(t, "providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, machine: "+source+"}]\n")
-		n := with(node("n1", "rack=r1"), func(n *corev1.Node) {
+		n := with(node("n1", "rack=r1", "a.node-restriction.kubernetes.io/rack=r1", "kubernetes.io/hostname=h"), func(n *corev1.Node) {
 			n.Spec.ProviderID, n.Status.NodeInfo.SystemUUID, n.Annotations = "x", uuid, map[string]string{"bmc": "b"}
 		})
 		if m, err := cfg.FindMachine(n); err != nil || m.Target.Claimed != want {
@@ -281,7 +283,7 @@ func TestClaimedBySelector(t *testing.T) {
 		"a.k8s.io/a":                                   false,
 	} {
 		for source, always := range map[string]bool{
-			"{from: template, template: '{{ .Name }}'}": want, "{from: list, list: [{node: n1, id: m1}]}": false} {
+			"{from: name}": want, "{from: list, list: [{node: n1, id: m1}]}": false} {
 			cfg := parse(t,
 				"providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, selector: "+quoted(selector)+
 					", machine: "+source+"}]\n")
@@ -363,7 +365,7 @@ func TestAllowIsForNodes(t *testing.T) {
 	if m, err := cfg.FindMachine(node("n1")); err != nil || m.Target.ID != "http://127.0.0.1:8000" || m.Target.Claimed {
 		t.Errorf("got %+v, error %v", m, err)
 	}
-	cfg = parse(t, addresses+`{from: template, template: "https://{{ .Name }}.bmc.example.net/"}}]`)
+	cfg = parse(t, addresses+`{from: template, template: "https://{name}.bmc.example.net/"}}]`)
 	if m, err := cfg.FindMachine(node("n1")); err != nil || m.Target.ID != "https://n1.bmc.example.net" ||
 		m.Target.Claimed {
 		t.Errorf("got %+v, error %v", m, err)
@@ -382,8 +384,8 @@ nodes:
   machine: {from: annotation, annotation: bmc}
   levels:
   - devices: [{provider: pdus, machine: {from: list, list: [{node: n1, id: a1}, {node: n2, id: a2}]}}]
-  - devices: [{provider: people, machine: {from: template, template: "{{ .Name }}"}}]
-  - devices: [{provider: pdus, machine: {from: template, template: "a{{ .Name | trimPrefix \"n\" }}"}}]
+  - devices: [{provider: people, machine: {from: name}}]
+  - devices: [{provider: pdus, machine: {from: template, template: "a{label:node-restriction.kubernetes.io/outlet}"}}]
 `)
 	bmc := func(id string) func(*corev1.Node) {
 		return func(n *corev1.Node) {
@@ -405,11 +407,11 @@ nodes:
 		first   string
 		further []config.Assignment
 	}{
-		{"listed, and what is said twice is one", with(node("n1"), bmc("b1")), "b1",
+		{"listed, and what is said twice is one", with(node("n1", outlet+"=1"), bmc("b1")), "b1",
 			[]config.Assignment{machine("n1", "pdus", "a1", 1), machine("n1", "people", "n1", 2)}},
-		{"not listed", with(node("n3"), bmc("b3")), "b3",
+		{"not listed", with(node("n3", outlet+"=3"), bmc("b3")), "b3",
 			[]config.Assignment{machine("n3", "people", "n3", 2), machine("n3", "pdus", "a3", 3)}},
-		{"the first does not know it", with(node("n2"), bmc("")), "",
+		{"the first does not know it", with(node("n2", outlet+"=2"), bmc("")), "",
 			[]config.Assignment{machine("n2", "pdus", "a2", 1), machine("n2", "people", "n2", 2)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -426,7 +428,7 @@ nodes:
 	// No other node can claim a machine that the operator gave to one node. A machine given to two belongs to none.
 	forged := with(node("n9"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "x"} })
 	all := taint.NewClaims(
-		cfg.MachineClaims([]*corev1.Node{with(node("n1"), bmc("b1")), with(node("n2"), bmc("")), forged}))
+		cfg.MachineClaims([]*corev1.Node{with(node("n1", outlet+"=1"), bmc("b1")), with(node("n2", outlet+"=2"), bmc("")), forged}))
 	mine := taint.Claim{Node: "n9", Machine: taint.MachineRef{Provider: "pdus", ID: "a1"}, Claimed: true}
 	if c := all.FindClash(mine, nil); !strings.Contains(c.Refused, "also claimed by node n1") {
 		t.Errorf("a kubelet claims another node's further device: got %+v", c)

@@ -55,12 +55,11 @@ func TestFixes(t *testing.T) {
 		{"TOML", "mode = 'observe'\n", "f:1: want a mapping (mode: observe), have text. Write every setting as a " +
 			"key, a colon and its value: config.example.yaml shows how"},
 		{"a template that is not closed", "providers: [{name: a, plain: {}}]\nnodes:\n- name: n\n  provider: a\n" +
-			"  machine: {from: template, template: 'https://{{ .Name-bmc'}\n", "f:5: nodes[0].machine.template: not " +
-			"a template: {{ is opened and not closed: write {{ .Name }}"},
-		{"a label with -", "providers: [{name: a, plain: {}}]\nnodes:\n- name: n\n  provider: a\n" +
-			"  machine: {from: template, template: '{{ .Labels.my-rack }}'}\n", "f:5: nodes[0].machine.template: not " +
-			"a template: bad character U+002D '-'. A label whose key has other characters than letters, digits and _ " +
-			`is written as (index .Labels "key")`},
+			"  machine: {from: template, template: 'https://{name-bmc'}\n", "f:5: nodes[0].machine.template: has " +
+			"a brace that belongs to no placeholder: use {name}, {label:KEY}, {annotation:KEY} or {uuid}"},
+		{"a label of no kind", "providers: [{name: a, plain: {}}]\nnodes:\n- name: n\n  provider: a\n" +
+			"  machine: {from: template, template: '{my-rack}'}\n", "f:5: nodes[0].machine.template: {my-rack} is " +
+			"no placeholder: use {name}, {label:KEY}, {annotation:KEY} or {uuid}"},
 		{"a certificate instead of its file",
 			"providers: [{name: a, redfish: {username: u, passwordEnv: P, caFile: '-----BEGIN CERTIFICATE-----'}}]\n",
 			"f:1: providers[0].redfish.caFile: is the content of a file: write it into a file, and the file's path " +
@@ -76,7 +75,7 @@ func TestFixes(t *testing.T) {
 		{"an escape of a control character", "evictFirst: \"rack\\a\"\n", "f:1: evictFirst: has a line break or a " +
 			`control character (in "..." a \ begins an escape: use '...')`},
 		{"a rule's key at the top", "nodes:\n- name: a\nlevels: []\n", "f:2: nodes[0].machine.from: missing: one of " +
-			"systemUUID, providerID, annotation, template, list\nf:2: nodes[0].provider: missing: it names one of " +
+			"systemUUID, providerID, annotation, name, template, list\nf:2: nodes[0].provider: missing: it names one of " +
 			"providers\nf:3: levels: belongs to an item of nodes: indent it, as the name there"},
 		{"a type as an item of its own", "providers:\n- name: a\n- plain: {}\n", "f:2: providers[0]: no type: add one " +
 			"of agents, guests, plain, redfish\nf:3: providers[1].name: missing. If this type belongs to the item above, write it " +

@@ -44,7 +44,7 @@ func (r *reader) checkWithin(c *Config, n *NodeRule, path string) {
 	}
 	r.reportIf(n.Machine.isRead() && n.claimed(), path+".machine", "a kubelet could choose this guest, by its labels "+
 		"or its own status, and a guest that does not exist is on no hypervisor: with within, use a list, or a "+
-		"template over .Name and a selector of labels that kubelets cannot write")
+		"template over {name} and a selector of labels that kubelets cannot write")
 	missing := slices.Clone(of.Hypervisors())
 	if len(n.Within) == 0 && !r.bad[at] {
 		r.report(at, "missing: a host for each of the hypervisors of %s", n.Provider)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
 	"github.com/forcefence/forcefence/providers/all"
@@ -18,47 +20,42 @@ func TestTemplateHosts(t *testing.T) {
 		refused             bool   // by the check: a node could choose any host
 		under               string // what every host ends with
 	}{
-		{name: "a name alone", template: "https://{{ .Name }}", refused: true},
-		{name: "a name alone, and a path", template: "https://{{ .Name }}/redfish/v1/Systems/1", refused: true},
-		{name: "a name alone, and a port", template: "https://{{ .Name }}:8443", refused: true},
-		{name: "a prefix is no domain", template: "https://bmc.example.net.{{ .Name }}", refused: true},
-		{name: "a part of a label is no domain", template: "https://{{ .Name }}-bmc", refused: true},
-		{name: "everybody's domain", template: "https://{{ .Name }}.com", refused: true},
-		{name: "everybody's second level", template: "https://{{ .Name }}.co.uk", refused: true},
-		{name: "everybody's private domain", template: "https://{{ .Name }}.github.io", refused: true},
-		{name: "the last byte of an IP", template: "https://10.0.0.{{ .Name }}", refused: true},
-		{name: "the first byte of an IP", template: "https://{{ .Name }}.0.0.1", refused: true},
-		{name: "one case of two",
-			template: `https://{{ if eq .Name "n1" }}n1.bmc.example.net{{ else }}{{ .Name }}{{ end }}`, refused: true},
-		{name: "one case of two, nested",
-			template: `https://{{ if eq .Name "a" }}a{{ else if eq .Name "b" }}b{{ else }}{{ .Name }}{{ end }}`,
-			refused:  true},
-		{name: "a label alone", template: "https://{{ .Labels.bmc }}", refused: true},
-		{name: "all of the address", template: `{{ .Labels.bmc | replace "_" "/" }}`, refused: true},
-		{name: "the scheme", template: "{{ .Name }}://bmc.example.net", refused: true},
-		{name: "the second of two hosts", template: "https://{{ .Name }}.bmc.example.net https://{{ .Name }}",
+		{name: "a name alone", template: "https://{name}", refused: true},
+		{name: "a name alone, and a path", template: "https://{name}/redfish/v1/Systems/1", refused: true},
+		{name: "a name alone, and a port", template: "https://{name}:8443", refused: true},
+		{name: "a prefix is no domain", template: "https://bmc.example.net.{name}", refused: true},
+		{name: "a part of a label is no domain", template: "https://{name}-bmc", refused: true},
+		{name: "everybody's domain", template: "https://{name}.com", refused: true},
+		{name: "everybody's second level", template: "https://{name}.co.uk", refused: true},
+		{name: "everybody's private domain", template: "https://{name}.github.io", refused: true},
+		{name: "the last byte of an IP", template: "https://10.0.0.{name}", refused: true},
+		{name: "the first byte of an IP", template: "https://{name}.0.0.1", refused: true},
+		{name: "a label alone", template: "https://{label:bmc}", refused: true},
+		{name: "all of the address", template: "{annotation:bmc}", refused: true},
+		{name: "an annotation alone", template: "https://{annotation:bmc}", refused: true},
+		{name: "the scheme", template: "{name}://bmc.example.net", refused: true},
+		{name: "the second of two hosts", template: "https://{name}.bmc.example.net https://{name}",
 			refused: true},
 
-		{name: "a domain", template: "https://{{ .Name }}.bmc.example.net", under: ".bmc.example.net"},
-		{name: "a domain, a port and a path", template: "https://{{ .Name " +
-			"}}.bmc.example.net:8443/redfish/v1/Systems/{{ .Name }}", under: ".bmc.example.net"},
-		{name: "a suffix and a domain", template: "https://{{ .Name }}-bmc.example.net", under: "-bmc.example.net"},
-		{name: "a top level domain of one's own", template: "https://{{ .Name }}.bmc", under: ".bmc"},
-		{name: "two placeholders", template: `https://{{ .Name | trimPrefix "w-" }}.{{ .Labels.rack }}.bmc.example.net`,
+		{name: "a domain", template: "https://{name}.bmc.example.net", under: ".bmc.example.net"},
+		{name: "a domain, a port and a path", template: "https://{name}" +
+			".bmc.example.net:8443/redfish/v1/Systems/{name}", under: ".bmc.example.net"},
+		{name: "a suffix and a domain", template: "https://{name}-bmc.example.net", under: "-bmc.example.net"},
+		{name: "a top level domain of one's own", template: "https://{name}.bmc", under: ".bmc"},
+		{name: "two placeholders", template: "https://{name}.{label:rack}.bmc.example.net",
 			under: ".bmc.example.net"},
-		{name: "two cases",
-			template: `https://{{ if eq .Name "n1" }}n1.a.example.net{{ else }}{{ .Name }}.b.example.net{{ end }}`,
-			under:    ".b.example.net"},
-		{name: "a host that is written out", template: "https://bmc_1.example.net/redfish/v1/Systems/{{ .Name }}",
+		{name: "an annotation in a domain", template: "https://{annotation:rack}.bmc.example.net",
+			under: ".bmc.example.net"},
+		{name: "a host that is written out", template: "https://bmc_1.example.net/redfish/v1/Systems/{name}",
 			under: "bmc_1.example.net"},
 		{name: "nothing of a node's", template: "https://10.0.0.7", under: "10.0.0.7"},
 
-		{name: "ipmi, a name alone", typ: "ipmi", template: "{{ .Name }}", refused: true},
-		{name: "ipmi, a domain", typ: "ipmi", template: "{{ .Name }}.bmc.example.net:6230", under: ".bmc.example.net"},
-		{name: "pdu, a strip of a name", typ: "pdu", template: "{{ .Name }}/7", refused: true},
-		{name: "pdu, an outlet of a name", typ: "pdu", template: `10.0.0.7/{{ .Name | trimPrefix "n" }}`,
+		{name: "ipmi, a name alone", typ: "ipmi", template: "{name}", refused: true},
+		{name: "ipmi, a domain", typ: "ipmi", template: "{name}.bmc.example.net:6230", under: ".bmc.example.net"},
+		{name: "pdu, a strip of a name", typ: "pdu", template: "{name}/7", refused: true},
+		{name: "pdu, an outlet of a name", typ: "pdu", template: "10.0.0.7/{label:node-restriction.kubernetes.io/outlet}",
 			under: "10.0.0.7"},
-		{name: "pdu, two strips", typ: "pdu", template: `a.example.net/{{ .Name }},{{ .Name }}/1`, refused: true},
+		{name: "pdu, two strips", typ: "pdu", template: `a.example.net/{name},{name}/1`, refused: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			types, settings := configtest.Types(),
@@ -87,7 +84,7 @@ func TestTemplateHosts(t *testing.T) {
 				"attacker.example\t", "attacker.example,attacker.example/1", "attacker.example%2f", "[2001:db8::1]",
 				"attacker.example\u3002",
 			} {
-				m, err := cfg.FindMachine(node(name, "rack="+name))
+				m, err := cfg.FindMachine(nodeNamed(name, name, name))
 				if err != nil {
 					continue
 				}
@@ -100,27 +97,35 @@ func TestTemplateHosts(t *testing.T) {
 					t.Errorf("a node named %q leads to %s", name, m.Target.ID)
 				}
 			}
-			if m, err := cfg.FindMachine(node("n7", "rack=r1")); err != nil {
+			if m, err := cfg.FindMachine(nodeNamed("n7", "r1", "7")); err != nil {
 				t.Errorf("n7: got machine %q, error %v", m.Target.ID, err)
 			}
 		})
 	}
 }
 
-// What functions make of a name does not end its place either, and if it did, its host would be refused.
+// nodeNamed returns a Node with a rack, in a label and in an annotation, and an outlet in a label that no
+// kubelet can write.
+func nodeNamed(name, rack, outlet string) *corev1.Node {
+	return with(node(name, "rack="+rack, "node-restriction.kubernetes.io/outlet="+outlet), func(n *corev1.Node) {
+		n.Annotations = map[string]string{"rack": rack}
+	})
+}
+
+// An annotation does not end its place in a host's name, and if it did, its host would be refused.
 func TestTemplateStaysInPlace(t *testing.T) {
-	const rule = "https://{{ replace \"-\" \"/\" .Name }}.bmc.example.net"
+	const rule = "https://{annotation:rack}.bmc.example.net"
 	cfg := parse(t, addresses+"{from: template, template: "+quoted(rule)+"}}]")
-	for name, want := range map[string]error{"n1": nil, "attacker.example-x": config.ErrNoID} {
-		m, err := cfg.FindMachine(node(name))
+	for name, want := range map[string]error{"n1": nil, "attacker.example/x": config.ErrNoID} {
+		m, err := cfg.FindMachine(nodeNamed("n", name, ""))
 		if !errors.Is(err, want) || (err == nil) != (want == nil) {
 			t.Errorf("%s: got machine %q, error %v, want %v", name, m.Target.ID, err, want)
 		}
 	}
 	// With allow it is the host that decides.
 	cfg = parse(t, addresses+"{from: template, template: "+quoted(rule)+", allow: [\"*.bmc.example.net\"]}}]")
-	for name, want := range map[string]error{"n1": nil, "attacker.example-x": config.ErrNotAllowed} {
-		m, err := cfg.FindMachine(node(name))
+	for name, want := range map[string]error{"n1": nil, "attacker.example/x": config.ErrNotAllowed} {
+		m, err := cfg.FindMachine(nodeNamed("n", name, ""))
 		if !errors.Is(err, want) || (err == nil) != (want == nil) {
 			t.Errorf("%s, with allow: got machine %q, error %v, want %v", name, m.Target.ID, err, want)
 		}
@@ -131,8 +136,8 @@ func TestTemplateStaysInPlace(t *testing.T) {
 func TestKnowsNoOtherHost(t *testing.T) {
 	list := parse(t,
 		addresses+`{from: list, list: [{node: n1, id: "https://10.0.0.1"}, {node: n2, id: "https://10.0.0.2"}]}}]`)
-	names := parse(t, addresses+`{from: template, template: "https://{{ .Name }}.bmc.example.net"}}]`)
-	labels := parse(t, addresses+`{from: template, template: "https://{{ .Labels.bmc }}.bmc.example.net"}}]`)
+	names := parse(t, addresses+`{from: template, template: "https://{name}.bmc.example.net"}}]`)
+	labels := parse(t, addresses+`{from: template, template: "https://{label:bmc}.bmc.example.net"}}]`)
 	// An ID in a record is in the one way to write it: one in another way was written by somebody else, and would be
 	// another machine.
 	for _, tc := range []struct {

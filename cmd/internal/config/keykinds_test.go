@@ -33,7 +33,7 @@ var words = map[any]any{
 	reflect.TypeFor[ControlPlanePolicy](): []ControlPlanePolicy{Never, Quorum},
 	reflect.TypeFor[KubeVirtPolicy]():     []KubeVirtPolicy{KubeVirtNever, KubeVirtPowerOff},
 	reflect.TypeFor[Karpenter]():          []Karpenter{IgnoreClaims, RespectClaims, HandOver},
-	reflect.TypeFor[From](): []From{FromSystemUUID, FromProviderID, FromAnnotation, FromTemplate,
+	reflect.TypeFor[From](): []From{FromSystemUUID, FromProviderID, FromAnnotation, FromName, FromTemplate,
 		FromList},
 	reflect.TypeFor[Part](): []Part{Last, All},
 	reflect.TypeFor[policy.Trigger](): []policy.Trigger{policy.NotReady, policy.BecameNotReady,

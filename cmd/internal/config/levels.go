@@ -122,16 +122,16 @@ func (r *reader) checkLevel(c *Config, n *NodeRule, j int, path string) {
 		r.checkMachine(c, n, d.Provider, &d.Machine, at)
 		r.reportIf(d.Machine.isRead() && (&NodeRule{Machine: d.Machine, selector: n.selector}).claimed(), at+".machine",
 			"a kubelet could choose this device, by its labels or its own status. Only one device may be found so: "+
-				"write it as provider and machine of the rule itself, not under levels. Or use a list, or a template "+
-				"over .Name and a selector of labels that kubelets cannot write (node-restriction.kubernetes.io/...)")
+				"write it as provider and machine of the rule itself, not under levels. Or use a list, or from: "+
+				"name and a selector of labels that kubelets cannot write (node-restriction.kubernetes.io/...)")
 		if m, ok := c.settings(d.Provider).(providers.Mute); ok && m.NeverOff() && len(l.Devices) > 1 {
 			r.report(at+".provider", "never says Off with these settings, so this level could never be off: use a "+
 				"level of its own")
 		}
 		for e := range k {
 			o := &l.Devices[e]
-			if o.Provider == d.Provider && o.Machine.From == FromTemplate && d.Machine.From == FromTemplate &&
-				o.Machine.Template == d.Machine.Template {
+			if o.Provider == d.Provider && o.Machine.tmpl != nil && d.Machine.tmpl != nil &&
+				o.Machine.tmpl.written == d.Machine.tmpl.written {
 				r.report(at, "is the same device as on line %d: the level would be off when that one is",
 					r.lines[item(path+".devices", e)])
 			}

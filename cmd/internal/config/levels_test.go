@@ -31,8 +31,11 @@ nodes:
     - {provider: strips-a, machine: {from: list, list: [{node: n1, id: a/1}, {node: n2, id: a/2}, {node: n4, id: a/4}]}}
     - {provider: strips-b, machine: {from: template, template: '%s'}}
   - timeout: 15s
-    devices: [{provider: people, machine: {from: template, template: '{{ .Name }}'}}]
+    devices: [{provider: people, machine: {from: name}}]
 `
+
+// outlet is a label that no kubelet can write.
+const outlet = "node-restriction.kubernetes.io/outlet"
 
 // said writes devices as level:provider/id.
 func said(m config.Assignment) (out []string) {
@@ -51,11 +54,11 @@ func TestLevelsAreWhole(t *testing.T) {
 		node       *corev1.Node
 		want       []string
 	}{
-		{"both outlets", fmt.Sprintf(twoSupplies, `b/{{ .Name | trimPrefix "n" }}`), with(node("n1"), bmc),
+		{"both outlets", fmt.Sprintf(twoSupplies, `b/{label:`+outlet+`}`), with(node("n1", outlet+"=1"), bmc),
 			[]string{"1:strips-a/a/1", "1:strips-b/b/1", "2:people/n1"}},
-		{"the first has nothing to do with it", fmt.Sprintf(twoSupplies, `b/{{ .Name }}`), node("n2"),
+		{"the first has nothing to do with it", fmt.Sprintf(twoSupplies, `b/{name}`), node("n2"),
 			[]string{"1:strips-a/a/2", "1:strips-b/b/n2", "2:people/n2"}},
-		{"only one outlet is known", fmt.Sprintf(twoSupplies, `b/{{ .Name }}`), with(node("n3"), bmc),
+		{"only one outlet is known", fmt.Sprintf(twoSupplies, `b/{name}`), with(node("n3"), bmc),
 			[]string{"2:people/n3"}},
 		{"only the other outlet is known", `
 providers: [{name: strips-a, plain: }, {name: strips-b, plain: }, {name: people, plain: }]
@@ -63,18 +66,18 @@ nodes:
 - name: all
   levels:
   - devices:
-    - {provider: strips-a, machine: {from: template, template: 'a/{{ .Name }}'}}
+    - {provider: strips-a, machine: {from: template, template: 'a/{name}'}}
     - {provider: strips-b, machine: {from: list, list: [{node: n1, id: b/1}]}}
-  - devices: [{provider: people, machine: {from: template, template: '{{ .Name }}'}}]
+  - devices: [{provider: people, machine: {from: name}}]
 `, node("n3"), []string{"2:people/n3"}},
 		{"two templates lead to one outlet",
-			strings.Replace(fmt.Sprintf(twoSupplies, `a/{{ .Name | trimPrefix "n" }}`), "provider: strips-b",
+			strings.Replace(fmt.Sprintf(twoSupplies, `a/{label:`+outlet+`}`), "provider: strips-b",
 				"provider: strips-a", 1),
-			with(node("n4"), bmc), []string{"2:people/n4"}},
+			with(node("n4", outlet+"=4"), bmc), []string{"2:people/n4"}},
 		{"an outlet is the rule's own device",
-			strings.Replace(fmt.Sprintf(twoSupplies, "{{ if .Name }}b{{ end }}"), "provider: strips-b",
+			strings.Replace(fmt.Sprintf(twoSupplies, "{label:"+outlet+"}"), "provider: strips-b",
 				"provider: racks", 1),
-			with(node("n4"), bmc), []string{"2:people/n4"}},
+			with(node("n4", outlet+"=b"), bmc), []string{"2:people/n4"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m, _ := parse(t, tc.text).FindMachine(tc.node)
@@ -87,7 +90,7 @@ nodes:
 
 // Each level has its limits. Those without a timeout share what is left of powerOffTimeout.
 func TestLevelLimits(t *testing.T) {
-	m, err := parse(t, fmt.Sprintf(twoSupplies, "b/{{ .Name }}")).
+	m, err := parse(t, fmt.Sprintf(twoSupplies, "b/{name}")).
 		FindMachine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "b"} }))
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +116,8 @@ nodes:
 - name: all
   levels:
   - devices:
-    - {provider: strips, machine: {from: template, template: 'a/{{ .Name }}'}}
-    - {provider: strips, machine: {from: template, template: 'b/{{ .Name }}'}}
+    - {provider: strips, machine: {from: template, template: 'a/{name}'}}
+    - {provider: strips, machine: {from: template, template: 'b/{name}'}}
 `)
 	m, err := cfg.FindMachine(node("n1"))
 	if diff := cmp.Diff([]string{"1:strips/a/n1", "1:strips/b/n1"}, said(m)); diff != "" || err == nil ||
@@ -134,12 +137,12 @@ func TestReadsConfirmation(t *testing.T) {
 	const file = "providers: [{name: people, confirm: {}}, {name: guests, libvirt: {uri: 'qemu:///system'}}]\n" +
 		"nodes:\n" +
 		"- name: alone\n  selector: x.node-restriction.kubernetes.io/rule=alone\n  provider: people\n" +
-		"  machine: {from: template, template: '{{ .Name }}'}\n" +
+		"  machine: {from: name}\n" +
 		"- name: guest\n  selector: x.node-restriction.kubernetes.io/rule=guest\n  provider: guests\n" +
 		"  machine: {from: systemUUID}\n" +
 		"- name: last\n  selector: x.node-restriction.kubernetes.io/rule=last\n  provider: guests\n" +
 		"  machine: {from: systemUUID}\n" +
-		"  levels: [{devices: [{provider: people, machine: {from: template, template: '{{ .Name }}'}}]}]\n"
+		"  levels: [{devices: [{provider: people, machine: {from: name}}]}]\n"
 	cfg, err := config.Parse("f", []byte(file), all.Types())
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +160,7 @@ func TestReadsConfirmation(t *testing.T) {
 // whether its hosts are powered off.
 func TestWarningOfKubeVirtHosts(t *testing.T) {
 	const people = "providers: [{name: people, confirm: {}}]\nnodes: [{name: all, provider: people, machine: {from: " +
-		"template, template: '{{ .Name }}'}}]\n"
+		"template, template: '{name}'}}]\n"
 	hosts := strings.Replace(people, "{name: all,", "{name: all, selector: kubevirt.io/schedulable=true,", 1)
 	for name, tc := range map[string]struct {
 		file string
@@ -191,7 +194,7 @@ func TestWarningOfKubeVirtHosts(t *testing.T) {
 func TestWarningOfShortLease(t *testing.T) {
 	const file = "mode: fence\nproviders: [{name: quick, timeout: 1s, confirm: {}}, {name: slow, timeout: 3500ms, " +
 		"confirm: {}}]\n" +
-		"nodes: [{name: all, provider: slow, machine: {from: template, template: '{{ .Name }}'}}]\n"
+		"nodes: [{name: all, provider: slow, machine: {from: name}}]\n"
 	observe := strings.Replace(file, "mode: fence", "mode: observe", 1)
 	for _, tc := range []struct{ name, file, want string }{
 		{"the default", file, ""},
@@ -245,7 +248,7 @@ nodes:
 `
 	const policies = "- {name: a, machine: {from: list, list: [{node: n1, id: strip/1}]}, provider: " +
 		"strips}\npolicies:\n- name: db\n  namespaces: [db]\n  "
-	const bmc = "provider: racks\n  machine: {from: template, template: 'https://{{ .Name }}.bmc.example.net'}\n"
+	const bmc = "provider: racks\n  machine: {from: template, template: 'https://{name}.bmc.example.net'}\n"
 	level := func(provider, id string) string {
 		return fmt.Sprintf("  - devices: [{provider: %s, machine: {from: template, template: '%s'}}]\n", provider, id)
 	}
@@ -255,7 +258,7 @@ nodes:
 		want        []string // paths
 	}{
 		{"a BMC alone", "- name: a\n  " + bmc, []string{"nodes[0]"}},
-		{"two BMCs", "- name: a\n  " + bmc + "  levels:\n" + level("older", "{{ .Name }}.bmc.example.net"),
+		{"two BMCs", "- name: a\n  " + bmc + "  levels:\n" + level("older", "{name}.bmc.example.net"),
 			[]string{"nodes[0]"}},
 		{"storage-fences for StatefulSets",
 			policies + "owners: [StatefulSet]\n  drivers: [csi.example.net]\n  withoutProof: storage-fences\n",
@@ -267,7 +270,7 @@ nodes:
 		{"a BMC and an outlet", "- name: a\n  " + bmc + "  levels:\n" + listed, nil},
 		{"a BMC and an outlet that is never switched off", "- name: a\n  mode: observe\n  " + bmc + "  levels:\n" + listed,
 			[]string{"nodes[0]"}},
-		{"an outlet by name", "- name: a\n  " + bmc + "  levels:\n" + level("strips", "{{ .Name }}.example.net/1"),
+		{"an outlet by name", "- name: a\n  " + bmc + "  levels:\n" + level("strips", "{name}.example.net/1"),
 			[]string{"nodes[0].levels[0].devices[0].machine"}},
 		{"the second of two rules",
 			"- name: a\n  selector: node-role.kubernetes.io/a\n  levels:\n" + listed +
@@ -295,8 +298,8 @@ nodes:
 	}
 	// What never says Off holds its whole level up.
 	_, err := config.Parse("f", []byte(providers+"- name: a\n  levels:\n  - devices:\n    - {provider: strips, "+
-		"machine: {from: template, template: '{{ .Name }}.example.net/1'}}\n"+
-		"    - {provider: cloud, machine: {from: template, template: '{{ .Name }}'}}\n"), all.Types())
+		"machine: {from: template, template: '{name}.example.net/1'}}\n"+
+		"    - {provider: cloud, machine: {from: name}}\n"), all.Types())
 	if err == nil || !strings.Contains(err.Error(), "devices[1].provider: never says Off") {
 		t.Errorf("got error %v", err)
 	}

@@ -19,7 +19,7 @@ func rulesOf(selectors ...string) []byte {
 	var text strings.Builder
 	text.WriteString("providers: [{name: a, plain: {}}]\nnodes:\n")
 	for i, selector := range selectors {
-		machine := "{from: template, template: '{{ .Name }}'}"
+		machine := "{from: name}"
 		if selector == list {
 			selector, machine = "", fmt.Sprintf("{from: list, list: [{node: n%d, id: m%d}]}", i, i)
 		}
@@ -97,7 +97,7 @@ func TestImpossibleSelector(t *testing.T) {
 func TestNoDevicePossible(t *testing.T) {
 	const bmc, cloud = "redfish: {username: u, passwordEnv: P}", "ec2: {regions: [eu-west-1]}"
 	const noID = "f:3: nodes[0].machine.from: gives no node a device: this provider does not find machines by their " +
-		"system UUID, but needs an ID. Use providerID, annotation, template or list"
+		"system UUID, but needs an ID. Use providerID, annotation, name, template or list"
 	const noHost = "f:3: nodes[0].machine.allow: has none of the hosts that the template can give, so no node has " +
 		"this device: correct one of them, or remove allow"
 	for _, tc := range []struct{ name, settings, machine, want string }{
@@ -106,16 +106,16 @@ func TestNoDevicePossible(t *testing.T) {
 		{"a system UUID of a VM", "vsphere: {address: 'https://vc', username: u, passwordEnv: P}",
 			"{from: systemUUID}", ""},
 		{"a domain that the template does not give", bmc, "{from: template, template: " +
-			"'https://{{ .Name }}-bmc.example.net', allow: ['*.example.org', bmc.example.net, 10.0.0.0/8]}", noHost},
+			"'https://{name}-bmc.example.net', allow: ['*.example.org', bmc.example.net, 10.0.0.0/8]}", noHost},
 		{"the template's domain", bmc,
-			"{from: template, template: 'https://{{ .Name }}-bmc.example.net', allow: ['*.example.net']}", ""},
+			"{from: template, template: 'https://{name}-bmc.example.net', allow: ['*.example.net']}", ""},
 		{"a host of the template's domain", bmc,
-			"{from: template, template: 'https://{{ .Name }}.bmc.example.net', allow: [n1.bmc.example.net]}", ""},
-		{"an address that the template writes", bmc, "{from: template, template: 'https://{{ if eq .Name \"a\" }}" +
-			"10.0.0.1{{ else }}10.0.0.2{{ end }}', allow: [10.0.1.0/24]}", noHost},
-		{"its network", bmc, "{from: template, template: 'https://{{ if eq .Name \"a\" }}10.0.0.1{{ else }}" +
-			"10.0.0.2{{ end }}', allow: [10.0.0.0/24]}", ""},
-		{"a host that a node chooses", bmc, "{from: template, template: 'https://{{ .Name }}', allow: [10.0.1.0/24]}",
+			"{from: template, template: 'https://{name}.bmc.example.net', allow: [n1.bmc.example.net]}", ""},
+		{"an address that the template writes", bmc, "{from: template, template: " +
+			"'https://10.0.0.1/redfish/v1/Systems/{name}', allow: [10.0.1.0/24]}", noHost},
+		{"its network", bmc, "{from: template, template: " +
+			"'https://10.0.0.1/redfish/v1/Systems/{name}', allow: [10.0.0.0/24]}", ""},
+		{"a host that a node chooses", bmc, "{from: template, template: 'https://{name}', allow: [10.0.1.0/24]}",
 			""},
 		{"a system UUID behind one BMC", "redfish: {address: 'https://bmc', username: u, passwordEnv: P}",
 			"{from: systemUUID}", ""},
@@ -310,8 +310,8 @@ nodes:
 - name: b
   selector: "!node-role.kubernetes.io/a"
   provider: guests
-  machine: {from: template, template: "{{ .Name }}"}
-  levels: [{devices: [{provider: level, machine: {from: template, template: "{{ .Name }}"}}]}]
+  machine: {from: name}
+  levels: [{devices: [{provider: level, machine: {from: name}}]}]
   within: [{hypervisor: h1, provider: host, id: x}]
 `
 	var got []string

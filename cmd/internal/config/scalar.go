@@ -21,14 +21,14 @@ func (r *reader) walkScalar(n *yaml.Node, t reflect.Type, path string) string {
 		problem = "a password inside an address: use passwordFile or passwordEnv"
 	}
 	switch key := path[strings.LastIndex(path, ".")+1:]; {
-	case isTemplate(n):
+	case isTemplate(n), isBarePlaceholder(n):
 		problem = notExpanded
 	case n.ShortTag() == "!!str" && oneLine(n.Value) != strings.TrimSuffix(n.Value, "\n"):
 		problem = `has a line break or a control character (in "..." a \ begins an escape: use '...')`
 	case n.Kind == yaml.ScalarNode && variable.MatchString(n.Value):
 		problem = "$(NAME) and ${NAME} are not expanded here: write the value itself"
 		if key == "template" {
-			problem += ", and {{ .Name }} for the node's name"
+			problem += ", and {name} for the node's name"
 		}
 	case n.Kind != yaml.ScalarNode && slices.Contains(selectorKeys, key):
 		problem = "want a label selector, which is text such as " + selectorExample + ", have " + describe(n)

@@ -257,8 +257,8 @@ func TestStorageAPIFaults(t *testing.T) {
 		{"no user", "preset: storageos, rest: {address: 'https://a.example.net'}", "rest.username: missing"},
 		{"a password in the file", "preset: storageos, rest: {address: 'https://a.example.net', username: u, password: hunter2}",
 			"rest.password: a secret does not belong in this file"},
-		{"a password for each node", "preset: storageos, rest: {address: 'https://a.example.net', username: '{{ .Name }}', " +
-			"passwordFile: " + api.Password + "}", "rest.username: has {{ .Name }}"},
+		{"a password for each node", "preset: storageos, rest: {address: 'https://a.example.net', username: '{name}', " +
+			"passwordFile: " + api.Password + "}", "rest.username: has {name}"},
 		{"too often", "preset: storageos, rest: {address: 'https://a.example.net', poll: 10ms, " + login + "}",
 			"rest.poll: must be from 1s to 1m"},
 		{"a preset of resources", "preset: longhorn, rest: {address: 'https://a.example.net'}", "rest: preset longhorn reads"},

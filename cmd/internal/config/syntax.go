@@ -83,8 +83,8 @@ var slips = []struct {
 		"a quote is opened in this line and not closed"},
 	{[]string{"hexdecimal", "escape character"}, regexp.MustCompile(`"[^"]*\\`).FindStringSubmatch,
 		`in "..." a \ begins an escape: use '...', or write \\`},
-	{[]string{noKey, noEntry, noContent}, hasBareTemplate, "text with {{ }} must be in quotes: template: " +
-		"'https://{{ .Name }}.bmc.example.net'"},
+	{[]string{noKey, noEntry, noContent}, hasBareTemplate, "text with { } must be in quotes: template: " +
+		"'https://{name}.bmc.example.net'"},
 	{[]string{noKey, noEntry}, hasTextBehindQuote, `text follows a closing quote: put '...' around text that has ", ` +
 		`and "..." around text that has '`},
 	{[]string{""}, regexp.MustCompile("^ *```").FindStringSubmatch,
@@ -138,11 +138,17 @@ func found(is bool) []string {
 	return nil
 }
 
-// hasBareTemplate finds {{ outside of quotes.
+// hasBareTemplate finds a template's placeholder, or {{, outside of quotes.
 func hasBareTemplate(line string) []string {
-	before, _, has := strings.Cut(line, "{{")
-	return found(has && strings.Count(before, `"`)%2 == 0 && strings.Count(before, "'")%2 == 0)
+	at := bareTemplate.FindStringIndex(line)
+	if at == nil {
+		return nil
+	}
+	before := line[:at[0]]
+	return found(strings.Count(before, `"`)%2 == 0 && strings.Count(before, "'")%2 == 0)
 }
+
+var bareTemplate = regexp.MustCompile(`\{\{|\{(name|uuid|label:[^{}]*|annotation:[^{}]*)\}`)
 
 // hasTextBehindQuote finds text that follows a quoted value or key.
 func hasTextBehindQuote(line string) []string {

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
-	"text/template/parse"
 
 	"golang.org/x/net/publicsuffix"
 	corev1 "k8s.io/api/core/v1"
@@ -19,117 +17,121 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// idTemplate makes a machine's ID from a node's name and labels.
+// idTemplate makes a machine's ID from a Node: texts, with placeholders between them.
 type idTemplate struct {
-	root   *parse.ListNode
-	labels bool // it reads labels, which a kubelet can write
-	node   bool // it reads the node's name or labels
+	written string
+	texts   []string      // one more than placeholders
+	of      []placeholder // placeholders
 }
 
-// parseTemplate reads a template such as https://{{ .Name | trimPrefix "worker-" }}.bmc.example.net. It may use .Name,
-// .Labels.rack, (index .Labels "example.net/rack"), if and else, and the functions lower, trimPrefix, trimSuffix,
-// replace, eq, ne, and, or, not. It may use no loops, numbers, variables or other templates. So it always ends, and
-// prints nothing else.
-//
-// The language and the parser are those of text/template, but the interpreter is our own. text/template's interpreter
-// calls methods by name, so the linker must keep every method of every type: the program was twice as large, and used
-// 9 MB more memory.
+// placeholder is a property of a Node whose value takes the placeholder's place.
+type placeholder struct {
+	kind placeholderKind
+	key  string // of a label or an annotation
+}
+
+type placeholderKind string
+
+// The placeholders: {name}, {uuid}, {label:KEY} and {annotation:KEY}.
+const (
+	ofName       placeholderKind = "name"
+	ofUUID       placeholderKind = "uuid" // the system UUID that the node's kubelet reports, in lower case with dashes
+	ofLabel      placeholderKind = "label"
+	ofAnnotation placeholderKind = "annotation"
+)
+
+func (p placeholder) String() string {
+	if p.key == "" {
+		return "{" + string(p.kind) + "}"
+	}
+	return "{" + string(p.kind) + ":" + p.key + "}"
+}
+
+const knownPlaceholders = "use {name}, {label:KEY}, {annotation:KEY} or {uuid}"
+
+var braces = regexp.MustCompile(`\{([^{}]*)\}`)
+
+// parseTemplate reads a template such as https://{name}.bmc.example.net. The language is that of the requests of
+// providers/rest: a placeholder in braces, and no functions and conditions.
 func parseTemplate(written string) (*idTemplate, error) {
-	if strings.TrimSpace(written) == "" {
+	switch {
+	case strings.TrimSpace(written) == "":
 		return nil, errors.New("the template is empty")
+	case strings.Contains(written, "{{"):
+		return nil, errors.New(inPlaceholders(written))
 	}
-	trees, known := map[string]*parse.Tree{}, map[string]any{}
-	for name := range functions {
-		known[name] = true
-	}
-	tree, err := parse.New("template").Parse(written, "", "", trees, known, builtins)
-	if err != nil {
-		text := parsePrefix.ReplaceAllString(err.Error(), "")
-		switch {
-		case strings.HasPrefix(text, "function "): // "upper" not defined
-			text += ". " + listFunctions()
-		case strings.Count(written, "{{") > strings.Count(written, "}}"):
-			text = "{{ is opened and not closed: write {{ .Name }}"
-		case strings.HasPrefix(text, "bad character"):
-			text += ". A label whose key has other characters than letters, digits and _ is written as " +
-				`(index .Labels "key")`
+	t, from := &idTemplate{written: written}, 0
+	for _, at := range braces.FindAllStringSubmatchIndex(written, -1) {
+		p, err := parsePlaceholder(written[at[2]:at[3]])
+		if err != nil {
+			return nil, err
 		}
-		return nil, errors.New("not a template: " + text)
+		t.texts, t.of = append(t.texts, written[from:at[0]]), append(t.of, p)
+		from = at[1]
 	}
-	if len(trees) > 1 {
-		return nil, errors.New("a template cannot define others")
-	}
-	t := &idTemplate{root: tree.Root}
-	if err := t.checkNode(t.root); err != nil {
-		return nil, err
-	}
-	// For a node with every label, to find wrong arguments before a node dies.
-	if _, err := (interpreter{name: "node", label: func(string) (string, bool) { return "", true }}).
-		list(t.root); err != nil {
-		return nil, fmt.Errorf("the template fails for any node: %w", err)
+	t.texts = append(t.texts, written[from:])
+	if strings.ContainsAny(strings.Join(t.texts, ""), "{}") {
+		return nil, errors.New("has a brace that belongs to no placeholder: " + knownPlaceholders)
 	}
 	return t, nil
 }
 
-// listFunctions names the functions that a template may use.
-func listFunctions() string {
-	return "Functions are " + strings.Join(slices.Sorted(maps.Keys(functions)), ", ")
-}
-
-var parsePrefix = regexp.MustCompile(`^template: template:\d+: `)
-
-// builtins are the other functions of text/template. checkNode refuses them by name.
-var builtins = map[string]any{
-	"call": true, "ge": true, "gt": true, "html": true, "js": true, "le": true, "len": true, "lt": true, "print": true,
-	"printf": true, "println": true, "slice": true, "urlquery": true,
-}
-
-// checkNode returns an error for what a template may not use. It sets labels if the tree reads .Labels, and node if it
-// reads anything of the node, even in a condition.
-func (t *idTemplate) checkNode(n parse.Node) error {
-	switch n := n.(type) {
-	case *parse.TextNode, *parse.CommentNode, *parse.StringNode, *parse.BoolNode:
-		return nil
-	case *parse.ListNode:
-		if n == nil {
-			return nil
+func parsePlaceholder(inside string) (placeholder, error) {
+	kind, key, hasKey := strings.Cut(inside, ":")
+	p := placeholder{kind: placeholderKind(kind), key: key}
+	switch p.kind {
+	case ofName, ofUUID:
+		if !hasKey {
+			return p, nil
 		}
-		return checkNodes(t, n.Nodes)
-	case *parse.ActionNode:
-		return t.checkNode(n.Pipe)
-	case *parse.IfNode:
-		return errors.Join(t.checkNode(n.Pipe), t.checkNode(n.List), t.checkNode(n.ElseList))
-	case *parse.PipeNode:
-		if len(n.Decl) > 0 {
-			return errors.New("a template cannot have variables")
+	case ofLabel, ofAnnotation:
+		if len(validation.IsQualifiedName(strings.ToLower(key))) == 0 {
+			return p, nil
 		}
-		return checkNodes(t, n.Cmds)
-	case *parse.CommandNode:
-		return checkNodes(t, n.Args)
-	case *parse.IdentifierNode:
-		if _, ours := functions[n.Ident]; !ours {
-			return fmt.Errorf("a template cannot use %s. %s", n.Ident, listFunctions())
-		}
-		return nil
-	case *parse.FieldNode:
-		labels := n.Ident[0] == "Labels"
-		t.labels, t.node = t.labels || labels, true
-		if n.String() == ".Name" || labels && len(n.Ident) <= 2 {
-			return nil
-		}
-		return fmt.Errorf("a template has no %s: use .Name, .Labels.key or (index .Labels \"key\")", n)
-	default:
-		return fmt.Errorf("a template cannot have %s: use .Name, .Labels, functions, if and else", n)
+		return p, fmt.Errorf("{%s:...} needs a key, such as {%[1]s:example.net/rack}", kind)
 	}
+	return p, fmt.Errorf("{%s} is no placeholder: %s", label(inside), knownPlaceholders)
 }
 
-func checkNodes[N parse.Node](t *idTemplate, nodes []N) error {
-	for _, n := range nodes {
-		if err := t.checkNode(n); err != nil {
-			return err
+// inPlaceholders says how a template of text/template, which forcefence read once, is written now.
+func inPlaceholders(written string) string {
+	now := written
+	for _, f := range []struct{ old, now string }{
+		{`\{\{-? *\.Name *-?\}\}`, "{name}"},
+		{`\{\{-? *\.Labels\.(\w+) *-?\}\}`, "{label:$1}"},
+		{`\{\{-? *\(? *index \.Labels ["` + "`" + `]([^"` + "`" + `]+)["` + "`" + `] *\)? *-?\}\}`, "{label:$1}"},
+	} {
+		now = regexp.MustCompile(f.old).ReplaceAllString(now, f.now)
+	}
+	if strings.Contains(now, "{{") {
+		return "{{ }} is not read: " + knownPlaceholders + ". For what functions and conditions did, write a list, " +
+			"or give the Nodes a label and use {label:KEY}"
+	}
+	return "{{ }} is not read: write '" + now + "'"
+}
+
+// isClaimed reports whether a kubelet can write what a placeholder takes.
+func (t *idTemplate) isClaimed() bool {
+	return slices.ContainsFunc(t.of, func(p placeholder) bool {
+		return p.kind == ofUUID || p.kind == ofAnnotation || p.kind == ofLabel && kubeletWrites(p.key)
+	})
+}
+
+// hasOnlyNames reports whether no placeholder takes anything but the Node's name.
+func (t *idTemplate) hasOnlyNames() bool {
+	return !slices.ContainsFunc(t.of, func(p placeholder) bool { return p.kind != ofName })
+}
+
+// fill returns the template's text with a value for each placeholder.
+func (t *idTemplate) fill(valueOf func(i int) string) string {
+	var out strings.Builder
+	for i, text := range t.texts {
+		out.WriteString(text)
+		if i < len(t.of) {
+			out.WriteString(valueOf(i))
 		}
 	}
-	return nil
+	return strings.TrimSpace(out.String())
 }
 
 // hosts returns the hosts that the template's IDs may name, for any name and labels of a node. These are the hosts that
@@ -139,43 +141,47 @@ func checkNodes[N parse.Node](t *idTemplate, nodes []N) error {
 // It fills all placeholders with one value, and then with another. A difference between the hosts comes from the node,
 // and their common ending does not.
 func (t *idTemplate) hosts(ids providers.IDs) (a allowList, bound bool) {
-	forms, others := forms(t.root, "7"), forms(t.root, "8") // digits: an outlet is a number
-	for i := range forms {
-		_, hosts, err := ids.CanonicalID(strings.TrimSpace(forms[i]))
-		if err != nil && forms[i] == others[i] { // no node changes this form, and it gives no node a machine
-			continue
+	with := func(value string) []string { // digits: an outlet is a number
+		_, hosts, err := ids.CanonicalID(t.fill(func(int) string { return value }))
+		if err != nil {
+			return nil
 		}
-		_, differing, err2 := ids.CanonicalID(strings.TrimSpace(others[i]))
-		if err != nil || err2 != nil || len(hosts) == 0 || len(hosts) != len(differing) {
+		return hosts
+	}
+	hosts, others := with("7"), with("8")
+	if len(hosts) == 0 || len(hosts) != len(others) {
+		return allowList{}, false
+	}
+	for i, host := range hosts {
+		switch ending := commonEnd(host, others[i]); {
+		case ending == host: // written out
+			a.addHost(host)
+		case hasDomain(ending):
+			a.domains = append(a.domains, ending)
+		default:
 			return allowList{}, false
 		}
-		for j, host := range hosts {
-			switch ending := commonEnd(host, differing[j]); {
-			case ending == host: // written out
-				a.addHost(host)
-			case hasDomain(ending):
-				a.domains = append(a.domains, ending)
-			default:
-				return allowList{}, false
-			}
-		}
 	}
-	return a, len(forms) > 0
+	return a, true
 }
 
 // checkTemplate refuses a template by which no node could ever get a device, or all nodes would have the same one.
 func (r *reader) checkTemplate(c *Config, n *NodeRule, s *Source, path string) {
-	if s.From != FromTemplate || s.tmpl == nil {
+	if s.tmpl == nil {
 		return
 	}
 	at := path + ".template"
-	const example = "Write {{ .Name }} where the node's name belongs, as in https://{{ .Name }}.bmc.example.net"
+	if s.From == FromName {
+		at = path + ".from"
+	}
+	const example = "Write {name} where the node's name belongs, as in " + templateExample
+	constant := len(s.tmpl.of) == 0
 	err := s.unusable()
 	switch {
-	case !s.tmpl.node && n.claimsAll():
-		r.report(at, "has no {{ .Name }} and no label, so all nodes would have the same machine. "+example)
+	case constant && n.claimsAll():
+		r.report(at, "has no placeholder, so all nodes would have the same machine. "+example)
 		s.tmpl = nil
-	case err != nil && r.strict && s.whole && !s.tmpl.labels && !strings.Contains(s.Template, "://"):
+	case err != nil && r.strict && s.whole && s.tmpl.hasOnlyNames() && !strings.Contains(s.tmpl.written, "://"):
 		// A node's name has no colon, so it is never a whole providerID.
 		r.report(at, "gives no node a device, because the ID %s. Write \"from: providerID\"", oneLine(err.Error()))
 	case err != nil && !s.namesHosts(): // a device's own names may be stranger than those that were tried
@@ -183,65 +189,32 @@ func (r *reader) checkTemplate(c *Config, n *NodeRule, s *Source, path string) {
 	case err != nil:
 		r.report(at, "gives no node a device, because the ID %s", oneLine(err.Error()))
 		s.tmpl = nil
-	case !s.tmpl.node && !n.claimsOne():
-		r.warn(c, at, "has no {{ .Name }} and no label, so all nodes of this rule have the same machine, and none of "+
-			"them can be fenced. "+example)
+	case constant && !n.claimsOne():
+		r.warn(c, at, "has no placeholder, so all nodes of this rule have the same machine, and none of them can be "+
+			"fenced. "+example)
 	}
 }
 
-// unusable returns what is wrong with each ID that the template can give; nil if a node may get a good one. It can only
-// know that of addresses, and if each placeholder gives hostLetters alone. It fills the placeholders with what may
-// belong there: names, numbers and a scheme. Of other IDs it tries names of nodes, unless labels are used.
+// unusable returns what is wrong with each ID that the template can give; nil if a node may get a good one. It fills
+// the placeholders with what may belong there: names, numbers and a scheme. An annotation may hold anything, so nothing
+// is known of it, and of IDs that are no addresses only names are known.
 func (s *Source) unusable() (wrong error) {
 	usual := [][]string{{"n", "m"}, {"7", "8"}, {"10.0.0.7"}, {"https", "n"}, {"http", "n"}}
 	if !s.namesHosts() {
 		usual = [][]string{{"n1"}, {"7"}, {"abc123"}, {"i-0123456789abcdef0"}, {"4c4c4544-0042-3510-8054-b4c04f4d3232"}}
 	}
-	if s.ids == nil || !s.namesHosts() && s.tmpl.labels || !printsHostLetters(s.tmpl.root) {
+	isAnnotation := func(p placeholder) bool { return p.kind == ofAnnotation }
+	if s.ids == nil || !s.namesHosts() && !s.tmpl.hasOnlyNames() || slices.ContainsFunc(s.tmpl.of, isAnnotation) {
 		return nil
 	}
-	const mark = "\x00"
-	for _, form := range forms(s.tmpl.root, mark) {
-		for _, values := range usual {
-			id := form
-			for i := 0; strings.Contains(id, mark); i++ {
-				id = strings.Replace(id, mark, values[i%len(values)], 1)
-			}
-			if id = strings.TrimSpace(id); id == "" {
-				continue
-			}
-			_, _, err := s.readID(id)
-			if err == nil {
-				return nil
-			}
-			wrong = cmp.Or(wrong, err)
+	for _, values := range usual {
+		_, _, err := s.readID(s.tmpl.fill(func(i int) string { return values[i%len(values)] }))
+		if err == nil {
+			return nil
 		}
+		wrong = cmp.Or(wrong, err)
 	}
 	return wrong
-}
-
-// printsHostLetters reports whether placeholders give hostLetters alone. Names and labels have no other letters, but a
-// text in a placeholder may have. The name of a label, and a condition, are not printed.
-func printsHostLetters(n parse.Node) bool {
-	all := func(nodes []parse.Node) bool {
-		return !slices.ContainsFunc(nodes, func(n parse.Node) bool { return !printsHostLetters(n) })
-	}
-	switch n := n.(type) {
-	case *parse.ListNode:
-		return n == nil || all(n.Nodes)
-	case *parse.IfNode:
-		return printsHostLetters(n.List) && printsHostLetters(n.ElseList)
-	case *parse.ActionNode:
-		return printsHostLetters(n.Pipe)
-	case *parse.PipeNode:
-		return !slices.ContainsFunc(n.Cmds, func(c *parse.CommandNode) bool { return !printsHostLetters(c) })
-	case *parse.CommandNode:
-		f, called := n.Args[0].(*parse.IdentifierNode)
-		return called && f.Ident == "index" && len(n.Args) == 3 || all(n.Args)
-	case *parse.StringNode:
-		return strings.Trim(n.Text, hostLetters) == ""
-	}
-	return true
 }
 
 // claimsAll reports whether the rule claims every node.
@@ -258,39 +231,6 @@ func (n *NodeRule) claimsOne() bool {
 			q.Operator() == selection.In
 		return q.Key() == corev1.LabelHostname && named && len(q.Values()) == 1
 	})
-}
-
-// forms returns all texts that a template can give if each placeholder gives this value; none if there are too many.
-func forms(l *parse.ListNode, placed string) []string {
-	const most = 256
-	out := []string{""}
-	if l == nil {
-		return out
-	}
-	for _, n := range l.Nodes {
-		next := []string{placed}
-		switch n := n.(type) {
-		case *parse.CommentNode:
-			continue
-		case *parse.TextNode:
-			next = []string{string(n.Text)}
-		case *parse.IfNode:
-			yes, no := forms(n.List, placed), forms(n.ElseList, placed)
-			if len(yes) == 0 || len(no) == 0 {
-				return nil
-			}
-			next = slices.Concat(yes, no)
-		}
-		if len(out)*len(next) > most {
-			return nil
-		}
-		var longer []string
-		for _, begin := range out {
-			longer = append(longer, mapList(next, func(end string) string { return begin + end })...)
-		}
-		out = longer
-	}
-	return out
 }
 
 func commonEnd(a, b string) string {
@@ -313,16 +253,48 @@ func hasDomain(ending string) bool {
 	return domain != public || !registry && !strings.Contains(public, ".")
 }
 
-// id returns a node's ID. If bounded is true, placeholders give only characters of host names, so that no value can end
-// the host.
+// hostLetters are the characters of host names, and of the names and label values that an API server accepts.
+const hostLetters = identifier + "."
+
+// id returns a node's ID. If bounded is true, placeholders give only hostLetters, so that no value can end the host.
 func (t *idTemplate) id(node *corev1.Node, bounded bool) (string, error) {
-	label := func(key string) (v string, ok bool) { v, ok = node.Labels[key]; return v, ok }
-	id, err := interpreter{name: node.Name, label: label, some: len(node.Labels) > 0, bounded: bounded}.list(t.root)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNoID, err)
+	values := make([]string, len(t.of))
+	for i, p := range t.of {
+		v, err := p.valueOf(node)
+		if err == nil && bounded && strings.Trim(v, hostLetters) != "" {
+			err = fmt.Errorf("%s gives more than letters, digits, dots, dashes and underscores", p)
+		}
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrNoID, err)
+		}
+		values[i] = v
 	}
-	if id = strings.TrimSpace(id); id == "" {
+	id := t.fill(func(i int) string { return values[i] })
+	if id == "" {
 		return "", fmt.Errorf("%w: the template gives nothing", ErrNoID)
 	}
 	return id, nil
+}
+
+// valueOf returns a Node's property. It returns an error for one that the Node lacks.
+func (p placeholder) valueOf(node *corev1.Node) (v string, err error) {
+	has := true
+	switch p.kind {
+	case ofName:
+		v = node.Name
+	case ofLabel:
+		v, has = node.Labels[p.key]
+	case ofAnnotation:
+		v, has = node.Annotations[p.key]
+	case ofUUID:
+		u, ok := providers.ParseUUID(node.Status.NodeInfo.SystemUUID)
+		if !ok {
+			return "", fmt.Errorf("system UUID %q identifies no machine", node.Status.NodeInfo.SystemUUID)
+		}
+		v = providers.FormatUUID(u)
+	}
+	if !has {
+		return "", fmt.Errorf("no %s %q", p.kind, p.key)
+	}
+	return v, nil
 }

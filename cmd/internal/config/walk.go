@@ -150,11 +150,21 @@ func exampleOf(t reflect.Type) string {
 	return mappingOf(mapList(keys[:min(2, len(keys))], func(k string) string { return k + ": ..." }))
 }
 
-const templateExample = "'https://{{ .Name }}.bmc.example.net'"
+const templateExample = "'https://{name}.bmc.example.net'"
 
 // notExpanded is what is wrong with a template's text where YAML reads its braces as mappings.
-const notExpanded = "{{ }} is read as a mapping: put a template in quotes, such as " + templateExample +
+const notExpanded = "{ } is read as a mapping: put a template in quotes, such as " + templateExample +
 	". Helm's values are not expanded here: write the value itself"
+
+// isBarePlaceholder reports whether a node is {name} or another placeholder without quotes, which YAML reads as a key
+// without a value.
+func isBarePlaceholder(n *yaml.Node) bool {
+	if n.Kind != yaml.MappingNode || len(n.Content) != 2 || !isNull(n.Content[1]) {
+		return false
+	}
+	_, err := parsePlaceholder(n.Content[0].Value)
+	return err == nil
+}
 
 // isTemplate reports whether a node is {{ }} without quotes, which YAML reads as a mapping in a mapping.
 func isTemplate(n *yaml.Node) bool {

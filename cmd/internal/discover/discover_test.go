@@ -278,7 +278,7 @@ func TestConfiguration(t *testing.T) {
 				Nodes: []Left{{"n5", hostile}, {hostile, "x"}}, Devices: []Left{{hostile, hostile}}},
 			opts: WriteOptions{Username: "root", CA: true},
 			want: []string{"username: root", "passwordFile: /etc/forcefence-bmc/password",
-				"caFile: /etc/forcefence-bmc/ca.pem", "passwordFile: /etc/forcefence-machines/{{ .Name }}",
+				"caFile: /etc/forcefence-bmc/ca.pem", "passwordFile: /etc/forcefence-machines/{name}",
 				"#   n2: Secret n2-bmc in namespace metal3",
 				"# Nodes without a device here (2 of 6):\n#   n5\nmode", "host: 10.0.0.1\n"}},
 		{name: "a hostile user name and Secret",

@@ -14,7 +14,7 @@ import (
 const (
 	sharedPassword  = "/etc/forcefence-bmc/password"
 	sharedCA        = "/etc/forcefence-bmc/ca.pem"
-	machinePassword = "/etc/forcefence-machines/{{ .Name }}"
+	machinePassword = "/etc/forcefence-machines/{name}"
 )
 
 // WriteOptions are what a configuration needs beside the matches.
@@ -145,7 +145,7 @@ func (r Result) Configuration(o WriteOptions) ([]byte, error) {
 	case Containers:
 		d.Providers = append(d.Providers, provider{Name: "containers", Container: &container{"/var/run/docker.sock"}})
 		d.Nodes = append(d.Nodes, rule{
-			Name: "containers", Provider: "containers", Machine: source{From: "template", Template: "{{ .Name }}"},
+			Name: "containers", Provider: "containers", Machine: source{From: "name"},
 		})
 	}
 	if r.Cloud != Containers {
@@ -167,7 +167,7 @@ func (r Result) Configuration(o WriteOptions) ([]byte, error) {
 func (d *document) addPeople() {
 	const name = "people"
 	d.Providers = append(d.Providers, provider{Name: name, Confirm: &confirm{"15m"}})
-	person := device{name, source{From: "template", Template: "{{ .Name }}"}}
+	person := device{name, source{From: "name"}}
 	for i := range d.Nodes {
 		d.Nodes[i].Levels = []level{{Devices: []device{person}}}
 	}

@@ -57,13 +57,13 @@ nodes:
 - name: racks
   selector: ` + rackLabel + ` in (rack1, rack2, rack3)
   provider: racks
-  machine: {from: template, template: "https://{{ .Name }}.bmc"}
-  levels: [{devices: [{provider: people, machine: {from: template, template: "{{ .Name }}"}}]}]
+  machine: {from: template, template: "https://{name}.bmc"}
+  levels: [{devices: [{provider: people, machine: {from: name}}]}]
 - name: old
   selector: ` + rackLabel + `=old
   provider: racks
-  machine: {from: template, template: "https://{{ .Name }}.bmc"}
-  levels: [{devices: [{provider: old, machine: {from: template, template: "{{ .Name }}.ipmi"}}]}]
+  machine: {from: template, template: "https://{name}.bmc"}
+  levels: [{devices: [{provider: old, machine: {from: template, template: "{name}.ipmi"}}]}]
 `
 
 const rackLabel = "example.node-restriction.kubernetes.io/rack"

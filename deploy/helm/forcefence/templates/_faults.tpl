@@ -225,7 +225,7 @@ nodes, and no update would reach it. The chart's own values once had the hook, s
   {{- $machine := $device.machine | default dict -}}
   {{- include "forcefence.machineFaults" (list $path $machine (get $settings ($device.provider | default "") | default dict)) -}}
   {{- if not $machine.from -}}
-    {{- printf "\nconfig.%s.machine.from: missing: one of systemUUID, providerID, annotation, template, list" $path -}}
+    {{- printf "\nconfig.%s.machine.from: missing: one of systemUUID, providerID, annotation, name, template, list" $path -}}
   {{- end -}}
   {{- range $key, $from := dict "annotation" "annotation" "template" "template" "list" "list" "part" "providerID" -}}
     {{- if and $machine.from (hasKey $machine $key) (ne $from $machine.from) -}}
@@ -279,17 +279,29 @@ which read no more than the Node's name. (list PATH MACHINE PROVIDER)
 {{- define "forcefence.machineFaults" -}}
 {{- $path := index . 0 -}}{{- $machine := index . 1 -}}{{- $provider := index . 2 -}}
 {{- $from := $machine.from | default "" -}}{{- $template := $machine.template | default "" -}}
+{{- $at := "template" -}}
+{{- if eq $from "name" -}}{{- $template = "{name}" -}}{{- $at = "from" -}}{{- end -}}
+{{- $written := has $from (list "name" "template") -}}
 {{- $redfish := $provider.redfish | default dict -}}
 {{- $own := not (or (empty $redfish) $redfish.address) -}}
+{{- if contains "{{" $template -}}
+  {{- $now := regexReplaceAll "{{-? *[.]Labels[.]([A-Za-z0-9_]+) *-?}}" (regexReplaceAll "{{-? *[.]Name *-?}}" $template "{name}") "{label:${1}}" -}}
+  {{- printf "\nconfig.%s.machine.template: {{ }} is not read: " $path -}}
+  {{- if contains "{{" $now -}}
+    {{- print "use {name}, {label:KEY}, {annotation:KEY} or {uuid}. For what functions and conditions did, write a list, or give the Nodes a label and use {label:KEY}" -}}
+  {{- else -}}
+    {{- printf "write '%s'" $now -}}
+  {{- end -}}
+{{- end -}}
 {{- $fault := "" -}}
-{{- if and $own (eq $from "template") (regexMatch "^(http://)?([^{:]|{{ *[.]Name *}})*{{ *[.]Name *}}([^{:]|:[0-9])*$" $template) -}}
+{{- if and $own $written (regexMatch "^(http://)?([^{:]|{name})*{name}([^{:]|:[0-9])*$" $template) -}}
   {{- $fault = include "forcefence.addressFault" (list $template $redfish) -}}
 {{- end -}}
 {{- if $fault -}}
-  {{- printf "\nconfig.%s.machine.template: gives no node a device, because the ID %s" $path $fault -}}
-{{- else if and (or $own (hasKey $provider "ipmi")) (eq $from "template") (not $machine.allow)
-  (regexMatch (ternary "^https?://[a-z0-9-]*{{ *[.]Name *}}$" "^[a-z0-9-]*{{ *[.]Name *}}$" $own) $template) -}}
-  {{- printf "\nconfig.%s.machine.allow: missing: a Node's creator chooses its name and labels, and so which host gets the password. Write your domain behind the last placeholder (https://{{ .Name }}.bmc.example.net), or use a list, or write the allowed hosts, *.domains, IPs or CIDRs here" $path -}}
+  {{- printf "\nconfig.%s.machine.%s: gives no node a device, because the ID %s" $path $at $fault -}}
+{{- else if and (or $own (hasKey $provider "ipmi")) $written (not $machine.allow)
+  (regexMatch (ternary "^https?://[a-z0-9-]*{name}$" "^[a-z0-9-]*{name}$" $own) $template) -}}
+  {{- printf "\nconfig.%s.machine.allow: missing: a Node's creator chooses its name and labels, and so which host gets the password. Write your domain behind the last placeholder (https://{name}.bmc.example.net), or use a list, or write the allowed hosts, *.domains, IPs or CIDRs here" $path -}}
 {{- end -}}
 {{- if and $own (eq $from "list") -}}
   {{- range $i, $entry := $machine.list -}}
@@ -377,7 +389,7 @@ stormGuard.coolDown: after a limit was hit, power-offs wait until all limits hav
 {{- if not .Values.controller.podAnnotations -}}
 {{- range include "forcefence.files" (list "config" (pick .Values.config "listen" "providers" "recording" "remediation" "signing" "storage")) | splitList "\n" | compact -}}
   {{- $path := splitList "\t" . | first -}}{{- $file := splitList "\t" . | last -}}
-  {{- $fixed := splitList "{{" $file | first -}}
+  {{- $fixed := splitList "{name}" $file | first -}}
   {{- $found := false -}}
   {{- range concat $folders (list "/etc/ssl" "/var/run/secrets") -}}
     {{- if or (hasPrefix (print . "/") $file) (and (ne $fixed $file) (hasPrefix $fixed (print . "/"))) }}{{ $found = true }}{{ end -}}

@@ -287,7 +287,7 @@ missing, and in a dry run, which sees no cluster, and so no namespace kube-syste
 {{- range $mounts -}}
   {{- $keys := list -}}{{- $each := false -}}
   {{- range regexFindAll (printf "%s/[^\\s\"',]+" (trimSuffix "/" .mountPath | regexQuoteMeta)) $config -1 | uniq -}}
-    {{- if contains "{{" . }}{{ $each = true }}{{ else }}{{ $keys = append $keys (base .) }}{{ end -}}
+    {{- if contains "{name}" . }}{{ $each = true }}{{ else }}{{ $keys = append $keys (base .) }}{{ end -}}
   {{- end -}}
   {{- $wanted = append $wanted (dict "name" .name "keys" $keys "each" $each "for" "the configuration") -}}
 {{- end -}}
