@@ -1,6 +1,7 @@
-// Package walls shows that the import rules of .golangci.yaml bind. `make lint` runs the linter on testdata/bad, whose
-// packages break rules of each kind, and compares what it finds with testdata/bad.txt. No linter finds what these tests
-// do: a rule whose packages have moved away, and lists that contradict each other.
+// Package walls holds who may import whom: of modules by imports.txt, of the standard library by .golangci.yaml. The
+// packages of testdata/bad break rules of each kind. `make lint` runs the linter on them, and compares what it finds
+// with testdata/bad.txt. No linter finds what these tests do: a rule whose packages have moved away, and lists that
+// contradict each other.
 package walls
 
 import (
@@ -118,8 +119,8 @@ func TestNamesDoNotNest(t *testing.T) {
 	}
 }
 
-// TestClockIsForbiddenToPureRooms compares the two lists of what is not pure below taint: depguard's, and the clock's
-// exclusion.
+// TestClockIsForbiddenToPureRooms compares the three lists of what is not pure below taint: depguard's, the clock's
+// exclusion, and that of imports.txt.
 func TestClockIsForbiddenToPureRooms(t *testing.T) {
 	c := readConfig(t)
 	var imports, clock []string
@@ -137,5 +138,15 @@ func TestClockIsForbiddenToPureRooms(t *testing.T) {
 	slices.Sort(clock)
 	if diff := cmp.Diff(imports, clock); diff != "" || len(imports) == 0 {
 		t.Errorf("not pure for depguard (-), and for forbidigo's clock (+):\n%s", diff)
+	}
+	var acting []string
+	for name, r := range readRows(t) {
+		if r.section == "acts" {
+			acting = append(acting, strings.TrimPrefix(name, "taint/"))
+		}
+	}
+	slices.Sort(acting)
+	if diff := cmp.Diff(imports, acting); diff != "" {
+		t.Errorf("not pure for depguard (-), and in imports.txt (+):\n%s", diff)
 	}
 }
