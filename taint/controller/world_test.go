@@ -30,6 +30,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/test/kit"
@@ -271,7 +272,7 @@ func (w *world) lead() {
 	var sinks observe.Sinks
 	sinks, w.heard = sinksTo(&w.told)
 	w.r = New(Options{
-		Live: w.api, Cache: informers{w.api}, Client: w.api, Sinks: sinks,
+		Live: w.api, Cache: informers{w.api}, Client: w.api, Sinks: sinks, RefusedDetach: signing.RefusedDetach,
 		Config: func() *Config {
 			return &Config{
 				Machines: machine.Finder{Led: w.machine},
