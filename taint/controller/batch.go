@@ -65,42 +65,33 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 	var mu sync.Mutex // guards the results
 	how := map[string]action.WriteResult{}
 	writes := decide.Writes{Made: map[string]bool{}}
-	// count counts a write that failed. What met another's write, or was not sent, the next look finds.
-	count := func(p item, err error) {
+	// note records what became of an item's own write, or of the write that follows it. An error ends the run: a write
+	// that follows ends none.
+	note := func(p item, follows bool, err error) error {
+		fate := fateOf(ctx, err)
+		switch {
+		case follows:
+		case fate == proofLost:
+			return err
+		case fate == outdated, fate == failed:
+			if lost := w.Leading(); lost != nil {
+				return lost
+			}
+		}
 		mu.Lock()
 		defer mu.Unlock()
-		switch {
-		case err == nil, ctx.Err() != nil, errors.Is(err, kube.ErrAgain), errors.Is(err, errProofLost),
-			errors.Is(err, errNotNow):
-		case apierrors.IsTooManyRequests(err): // the pod is not the cause
+		switch fate {
+		case crowded:
 			writes.Throttled++
-		default:
+		case failed:
 			if writes.Failed++; writes.FirstErr == nil {
 				writes.FirstErr = fmt.Errorf("%s: %w", p.name, err)
 			}
 		}
-	}
-	// ended applies the result of a write. An error ends the run.
-	ended := func(p item, err error) error {
-		switch {
-		case errors.Is(err, errProofLost):
-			return err
-		case err != nil && ctx.Err() != nil:
-			return nil // this process ends
-		case errors.Is(err, kube.ErrLate), errors.Is(err, errNotNow):
-			return nil // not tried: the next look decides
-		case apierrors.IsTooManyRequests(err):
-			count(p, err)
-			return nil
+		if !follows && (fate == made || fate == outdated || fate == failed) {
+			how[p.uid] = kube.RefusalOf(err)
 		}
-		if lost := w.Leading(); err != nil && lost != nil {
-			return lost
-		}
-		count(p, err)
-		mu.Lock()
-		defer mu.Unlock()
-		how[p.uid] = kube.RefusalOf(err)
-		if err == nil {
+		if !follows && fate == made {
 			writes.Made[p.uid] = true
 		}
 		return nil
@@ -116,12 +107,12 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 		}
 		workers.Go(func() {
 			held, err := b.writeItem(ctx, run, turn, p)
-			if why := ended(p, err); why != nil {
+			if why := note(p, false, err); why != nil {
 				end(why)
 			}
 			if err == nil && p.then != nil {
 				err = b.follow(ctx, run, p)
-				count(p, err)
+				_ = note(p, true, err)
 			}
 			if held { // released here: the run may have ended, and then has no next write
 				w.gate.returnTurn(turn, kube.IsCrowded(err))
@@ -136,6 +127,35 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 		o.Err = fmt.Errorf("%s: %w", action.Name(a), err)
 	}
 	return o
+}
+
+// writeFate is what became of a write.
+type writeFate uint8
+
+const (
+	made      writeFate = iota
+	proofLost           // it was not sent: the machine is not proven off any more
+	unsent              // this process ends, or it was too late, or it was not the pod's turn: the next look decides
+	crowded             // the API server is overloaded: the pod is not the cause
+	outdated            // it met another client's write, which the next look finds
+	failed
+)
+
+// fateOf classifies the error of a write. ctx is the process's.
+func fateOf(ctx context.Context, err error) writeFate {
+	switch {
+	case err == nil:
+		return made
+	case errors.Is(err, errProofLost):
+		return proofLost
+	case ctx.Err() != nil, errors.Is(err, kube.ErrLate), errors.Is(err, errNotNow):
+		return unsent
+	case apierrors.IsTooManyRequests(err):
+		return crowded
+	case errors.Is(err, kube.ErrAgain): // ErrLate is one, too
+		return outdated
+	}
+	return failed
 }
 
 // crowdedTries is how often in a run a write is tried while the API server is overloaded, and longest how long it waits
